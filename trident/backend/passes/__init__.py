@@ -1,0 +1,72 @@
+"""The pass pipeline: an ordered list, run on every trace before it is lowered.
+
+Owns the order. What must hold for a pass: a valid trace in, a valid trace out, same observable behaviour; effects of ops are
+those of the op table. ATen ops have unknown effects to MLIR (they may raise), so none is ever merged, moved or deleted.
+
+May import: torch_mlir, ir, log, options.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch_mlir import passmanager
+
+from trident import log
+from trident.backend.passes.dead_states import remove_dead_states
+from trident.backend.passes.deduplicate import deduplicate
+from trident.backend.passes.hoist import hoist_guards
+from trident.ir import Trace
+from trident.ir.dialect import context
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named pass over a trace."""
+
+    name: str
+    run: Callable[[Trace], None]
+
+
+def _mlir(pipeline: str) -> Pass:
+    def run(trace: Trace) -> None:
+        with context():
+            passmanager.PassManager.parse(f"builtin.module({pipeline})").run(trace.module.operation)
+
+    return Pass(pipeline, run)
+
+
+PIPELINE: tuple[Pass, ...] = (
+    _mlir("canonicalize,cse"),
+    Pass("trident-deduplicate", deduplicate),
+    Pass("trident-hoist-guards", hoist_guards),
+    Pass("trident-dead-states", remove_dead_states),
+    _mlir("canonicalize,cse"),
+)
+
+
+def _aten_sequence(trace: Trace) -> list[str]:
+    return [op.operation.name for op in trace.block.operations if op.operation.name.startswith(("torch.aten.", "torch.operator"))]
+
+
+def run_passes(trace: Trace, *, check: bool = False, between: Callable[[str, Trace], None] | None = None) -> dict[str, float]:
+    """Run the pipeline in place; returns ms per pass.
+
+    check: verify the module, and that no ATen call was touched, after every pass. between: called with (pass name, trace) after every pass.
+    """
+    times: dict[str, float] = {}
+    calls = _aten_sequence(trace)
+    for number, step in enumerate(PIPELINE):
+        start = time.perf_counter()
+        step.run(trace)
+        times[f"{number}:{step.name}"] = (time.perf_counter() - start) * 1e3
+        if check and not trace.module.operation.verify():
+            raise AssertionError(f"{step.name} left an invalid trace")
+        if between is not None:
+            between(step.name, trace)
+    if _aten_sequence(trace) != calls:
+        raise AssertionError("a pass changed the sequence of ATen calls")
+    log.write("compile", f"passes of {trace.name}: {sum(times.values()):.1f} ms")
+    return times

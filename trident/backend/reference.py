@@ -1,0 +1,325 @@
+"""The reference executor: runs a trace op by op in plain Python.
+
+Owns the meaning of every op in a form that can be read; the native lowering must agree with it (a test walks the op table).
+It is the oracle of the conformance tests and explains misses. What must hold: one rule per op of the table.
+
+May import: torch, ir.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CellType
+
+import torch
+from torch_mlir import ir as mlir
+
+from trident.ir import Snapshot, Trace
+from trident.ir.dialect import kind_of
+from trident.ir.ops import COMPARISONS
+
+_INT64 = range(-(2**63), 2**63)
+_EXACT = 2**53
+
+
+class Miss(Exception):
+    """An exit in the entry region: the specialization does not apply. `reason` says what failed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class SideExit(Exception):
+    """An exit after the entry region. `values` are the boxed operands of the state; `error` what was raised, if anything."""
+
+    def __init__(self, snapshot: Snapshot, values: tuple[object, ...], reason: str, error: BaseException | None = None) -> None:
+        super().__init__(reason)
+        self.snapshot, self.values, self.reason, self.error = snapshot, values, reason, error
+
+
+class _Leave(Exception):
+    """An op that cannot go on."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """State of one execution."""
+
+    trace: Trace
+    env: dict[mlir.Value, object]
+    state: tuple[Snapshot, tuple[object, ...]] | None = None
+
+
+def _attr(op: mlir.Operation, name: str) -> object:
+    """A Python value of an attribute."""
+
+    def value(a: mlir.Attribute) -> object:
+        if isinstance(a, mlir.ArrayAttr):
+            return [value(x) for x in a]
+        return a.value  # type: ignore[attr-defined]
+
+    return value(op.attributes[name])
+
+
+def _int64(value: int) -> int:
+    if value not in _INT64:
+        raise _Leave("the result does not fit int64")
+    return value
+
+
+def _arith(fn: Callable[..., object]) -> Callable[..., object]:
+    def rule(run: _Run, op: mlir.Operation, *args: object) -> object:
+        try:
+            result = fn(*args)
+        except ArithmeticError as e:
+            raise _Leave(str(e)) from None
+        except ValueError as e:
+            raise _Leave(str(e)) from None
+        if type(result) is int:
+            return _int64(result)
+        if type(result) is complex:
+            raise _Leave("the result is complex")
+        return result
+
+    return rule
+
+
+def _shift(fn: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    def shift(a: int, b: int) -> int:
+        if fn is operator.lshift and not 0 <= b < 64:
+            raise _Leave("shift count")
+        return fn(a, b)
+
+    return shift
+
+
+def _pow_int(a: int, b: int) -> int:
+    if b < 0 or (abs(a) > 1 and b > 64):
+        raise _Leave("int ** int outside int64")
+    return a**b
+
+
+def _exact(fn: Callable[..., float]) -> Callable[..., float]:
+    def checked(*args: int) -> float:
+        if any(abs(a) > _EXACT for a in args):
+            raise _Leave("an int too large to be a float exactly")
+        return fn(*args)
+
+    return checked
+
+
+def _guard(run: _Run, op: mlir.Operation, condition: bool) -> None:
+    if condition != _attr(op, "expected"):
+        raise _Leave(run.trace.guards[_attr(op, "info")].text)
+
+
+def _pin(run: _Run, op: mlir.Operation) -> None:
+    from trident.ir.pins import holds
+
+    pin = run.trace.pins[_attr(op, "index")]
+    if not holds(pin):
+        raise _Leave(pin.info.text)
+
+
+def _exit(run: _Run, op: mlir.Operation) -> None:
+    raise _Leave(str(_attr(op, "reason")))
+
+
+def _state(run: _Run, op: mlir.Operation, *values: object) -> None:
+    run.state = (run.trace.snapshots[_attr(op, "snapshot")], values)
+
+
+def _constant(run: _Run, op: mlir.Operation) -> object:
+    return run.trace.constants[_attr(op, "index")]
+
+
+def _cell_get(run: _Run, op: mlir.Operation, cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        raise _Leave("the cell is empty") from None
+
+
+def _cell_set(run: _Run, op: mlir.Operation, cell: CellType, value: object) -> None:
+    cell.cell_contents = value
+
+
+def _call(run: _Run, op: mlir.Operation, callee: Callable[..., object], *args: object) -> object:
+    names = _attr(op, "kwnames")
+    split = len(args) - len(names)
+    return callee(*args[:split], **dict(zip(names, args[split:], strict=True)))
+
+
+def _launch(run: _Run, op: mlir.Operation, *values: object) -> None:
+    site = run.trace.launches[_attr(op, "site")]
+    grid, rest = values[:3], iter(values[3:])
+    kwargs = {p.name: p.value if p.constexpr else next(rest) for p in site.params}
+    if min(grid) > 0:
+        site.kernel[grid](**kwargs, **dict(site.options))
+
+
+def _dtype_number(t: torch.Tensor) -> int:
+    import ctypes
+
+    return ctypes.c_int8.from_address(id(t.dtype) + 16).value
+
+
+def _device_type(t: torch.Tensor) -> int:
+    return {"cpu": 0, "cuda": 1, "meta": 14}.get(t.device.type, 99)
+
+
+def _function_modes() -> int:
+    from torch._C import _is_torch_function_all_disabled, _is_torch_function_enabled, _len_torch_function_stack  # type: ignore
+
+    if not _is_torch_function_enabled() or _is_torch_function_all_disabled():
+        return -1
+    return _len_torch_function_stack()
+
+
+_OBJECT = {
+    "type_is": lambda run, op, x: type(x) is _constant(run, op),
+    "is": lambda run, op, a, b: a is b,
+    "is_constant": lambda run, op, x: x is _constant(run, op),
+    "int_fits": lambda run, op, x: type(x) is int and x in _INT64,
+    "unbox_tensor": lambda run, op, x: x,
+    "unbox_int": lambda run, op, x: x,
+    "unbox_float": lambda run, op, x: x,
+    "unbox_bool": lambda run, op, x: x,
+    "box": lambda run, op, x: x,
+    "pack": lambda run, op, x: x,
+    "build_tuple": lambda run, op, *v: tuple(v),
+    "build_list": lambda run, op, *v: list(v),
+    "build_dict": lambda run, op, *v: dict(zip(v[::2], v[1::2], strict=True)),
+    "build_slice": lambda run, op, a, b, c: slice(a, b, c),
+    "tuple_len": lambda run, op, x: tuple.__len__(x),
+    "tuple_item": lambda run, op, x: tuple.__getitem__(x, _attr(op, "item")),
+    "list_len": lambda run, op, x: len(x),
+    "list_item": lambda run, op, x: x[_attr(op, "item")],
+    "dict_len": lambda run, op, x: len(x),
+    "dict_has": lambda run, op, x: _constant(run, op) in x,
+    "dict_item": lambda run, op, x: x[_constant(run, op)],
+}
+
+_TENSOR = {
+    "rank": lambda run, op, t: t.dim(),
+    "size": lambda run, op, t: t.size(_attr(op, "dim")),
+    "stride": lambda run, op, t: t.stride(_attr(op, "dim")),
+    "numel": lambda run, op, t: t.numel(),
+    "storage_offset": lambda run, op, t: t.storage_offset(),
+    "dtype": lambda run, op, t: _dtype_number(t),
+    "device_type": lambda run, op, t: _device_type(t),
+    "device_index": lambda run, op, t: -1 if t.device.index is None else t.device.index,
+    "requires_grad": lambda run, op, t: t.requires_grad,
+    "is_contiguous": lambda run, op, t: t.is_contiguous(),
+    "data_ptr": lambda run, op, t: t.data_ptr(),
+    "list_size": lambda run, op, ts: len(ts),
+    "list_get": lambda run, op, ts: ts[_attr(op, "item")],
+}
+
+_ENVIRONMENT = {
+    "grad_enabled": lambda run, op: torch.is_grad_enabled(),
+    "set_grad_enabled": lambda run, op, on: torch._C._set_grad_enabled(on),
+    "inference_mode": lambda run, op: torch.is_inference_mode_enabled(),
+    "torch_function_modes": lambda run, op: _function_modes(),
+}
+
+_BINARY = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": _shift(operator.lshift), "shr": _shift(operator.rshift),
+    "neg": operator.neg, "invert": operator.invert, "abs": abs, "min": min, "max": max, "div": operator.truediv,
+}
+
+_ARITHMETIC: dict[str, Callable[..., object]] = {
+    **{f"{n}_int": _arith(f) for n, f in _BINARY.items() if n != "div"},
+    **{f"{n}_float": _arith(f) for n, f in _BINARY.items() if n in ("add", "sub", "mul", "div", "neg", "abs", "floordiv", "mod")},
+    **{f"{c}_{k}": _arith(getattr(operator, c)) for c in COMPARISONS for k in ("int", "float")},
+    "pow_int": _arith(_pow_int),
+    "pow_float": _arith(operator.pow),
+    "truediv_int": _arith(_exact(operator.truediv)),
+    "int_to_float": _arith(_exact(float)),
+    "float_to_int": _arith(int),
+    "bool_to_int": _arith(int),
+    "int_to_bool": _arith(bool),
+    "float_to_bool": _arith(bool),
+    "not": _arith(operator.not_),
+}
+
+RULES: dict[str, Callable[..., object]] = {
+    "constant": _constant, "state": _state, "guard": _guard, "pin": _pin, "exit": _exit, "cell_get": _cell_get,
+    "cell_set": _cell_set, "call": _call, "launch": _launch, **_OBJECT, **_TENSOR, **_ENVIRONMENT, **_ARITHMETIC,
+}
+
+
+def _torch_op(run: _Run, op: mlir.Operation, name: str, args: list[object]) -> object:
+    """torch.constant.*, torch.prim.ListConstruct and ATen operators."""
+    if name.startswith("torch.constant."):
+        if name == "torch.constant.none":
+            return None
+        value = _attr(op, "value")
+        return bool(value) if name.endswith("bool") else torch.device(str(value)) if name.endswith("device") else value
+    if name == "torch.prim.ListConstruct":
+        return list(args)
+    full = str(_attr(op, "name")) if name == "torch.operator" else name.removeprefix("torch.")
+    _, packet, *overload = full.split(".")
+    return getattr(getattr(torch.ops.aten, packet), overload[0] if overload else "default")(*args)
+
+
+def _execute(run: _Run, op: mlir.Operation) -> None:
+    name = op.name
+    args = [run.env[v] for v in op.operands]
+    if name.startswith("trident."):
+        result = RULES[name.removeprefix("trident.")](run, op, *args)
+    else:
+        result = _torch_op(run, op, name, args)
+    results = list(op.results)
+    if len(results) == 1:
+        run.env[results[0]] = result
+    elif results:
+        run.env.update(zip(results, result, strict=True))  # type: ignore[call-overload]
+
+
+def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
+    """Execute a trace: args are those of its block. Returns the result; raises Miss or SideExit.
+
+    An exception raised by an op after the entry region is delivered as a SideExit with `error` set.
+    """
+    run = _Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
+    for op in trace.block.operations:
+        operation = op.operation
+        if operation.name == "func.return":
+            return run.env[operation.operands[0]]
+        try:
+            _execute(run, operation)
+        except _Leave as e:
+            if run.state is None:
+                raise Miss(str(e)) from None
+            raise SideExit(*run.state, str(e)) from None
+        except (Miss, SideExit):
+            raise
+        except Exception as e:
+            if run.state is None:
+                raise
+            raise SideExit(*run.state, "exception", e) from None
+    raise AssertionError("a trace without return")
+
+
+def first_failure(trace: Trace, args: tuple[object, ...]) -> str | None:
+    """Why a root trace does not apply to these arguments: the text of the first failing guard of the entry region."""
+    run = _Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
+    for op in trace.block.operations:
+        if op.operation.name == "trident.state":
+            return None
+        try:
+            if op.operation.name == "func.return":
+                return None
+            _execute(run, op.operation)
+        except _Leave as e:
+            return str(e)
+        except Exception as e:
+            return f"{type(e).__name__}: {e}"
+    return None
+
+

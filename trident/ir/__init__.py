@@ -1,0 +1,27 @@
+"""The contract between frontend and backend: op table, dialect, trace, builder, verifier, printer.
+
+Owns what both halves share; imports neither. May import: torch_mlir, the standard library.
+"""
+
+from trident.ir.builder import TraceBuilder
+from trident.ir.trace import (
+    NULL,
+    Build,
+    Frame,
+    FrameState,
+    GuardInfo,
+    Known,
+    LaunchParam,
+    LaunchSite,
+    OpaqueCall,
+    Pin,
+    PinKind,
+    Recipe,
+    Slot,
+    Snapshot,
+    Trace,
+    rebuild,
+)
+
+__all__ = ["NULL", "Build", "Frame", "FrameState", "GuardInfo", "Known", "LaunchParam", "LaunchSite", "OpaqueCall", "Pin",
+           "PinKind", "Recipe", "Slot", "Snapshot", "Trace", "TraceBuilder", "rebuild"]

@@ -1,0 +1,222 @@
+"""TraceBuilder: the only way a trace is written.
+
+Owns the numbering of constants, snapshots, guards, pins and launch sites of the trace under construction. What must hold:
+every op is created through `op`, `aten` or a helper below (so that it conforms to the op table), at the end of the one block;
+`state` precedes any op that can leave the trace once an effect has been emitted.
+
+May import: torch_mlir, ir.*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch_mlir import ir
+from torch_mlir.dialects import func
+from torch_mlir.dialects import torch as torch_dialect
+
+from trident.ir.dialect import context, kind_of, type_of
+from trident.ir.ops import BY_NAME
+from trident.ir.trace import GuardInfo, LaunchSite, OpaqueCall, Pin, Snapshot, Trace
+
+_REGISTERED_TORCH_OPS: frozenset[str] = frozenset(
+    cls.OPERATION_NAME
+    for name in dir(torch_dialect)
+    if isinstance(cls := getattr(torch_dialect, name), type) and hasattr(cls, "OPERATION_NAME") and not name.endswith("Adaptor")
+)
+
+
+class TraceBuilder:
+    """Writes one trace.
+
+    name: of the function, for dumps. n_args: number of `!trident.object` block arguments. parent: the snapshot a bridge
+    starts from, None for a root trace.
+    """
+
+    def __init__(self, name: str, n_args: int, parent: Snapshot | None = None) -> None:
+        self._ctx = context()
+        self.file, self.line = "", 0
+        self._scalars: dict[tuple[object, ...], ir.Value] = {}
+        self._packs: dict[ir.Value, ir.Value] = {}
+        self._constant_index: dict[int, int] = {}
+        self._constant_values: dict[int, ir.Value] = {}
+        self._pin_index: dict[tuple[object, ...], int] = {}
+        self._locations: dict[tuple[str, int], ir.Location] = {}
+        with self._ctx, ir.Location.unknown():
+            module = ir.Module.create()
+            with ir.InsertionPoint(module.body):
+                obj = type_of("object")
+                function = func.FuncOp("trace", ([obj] * n_args, [obj]))
+                self._block = function.add_entry_block()
+            self._at = ir.InsertionPoint(self._block)
+        self.trace = Trace(name, module, parent=parent)
+
+    # ------------------------------------------------------------------------------------------------------ basics
+    @property
+    def args(self) -> list[ir.Value]:
+        """The block arguments."""
+        return list(self._block.arguments)
+
+    def at(self, file: str, line: int) -> None:
+        """Set the user's source position of the ops that follow."""
+        self.file, self.line = file, line
+
+    def _location(self) -> ir.Location:
+        key = (self.file, self.line)
+        if key not in self._locations:
+            self._locations[key] = ir.Location.file(self.file, self.line, 0) if self.file else ir.Location.unknown()
+        return self._locations[key]
+
+    def _create(self, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type],
+                attributes: dict[str, ir.Attribute]) -> list[ir.Value]:
+        with self._ctx, self._location(), self._at:
+            op = ir.Operation.create(name, results=list(results), operands=list(operands), attributes=attributes)
+        return list(op.results)
+
+    def _attribute(self, value: object) -> ir.Attribute:
+        match value:
+            case bool():
+                return ir.BoolAttr.get(value)
+            case int():
+                return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+            case float():
+                return ir.FloatAttr.get(ir.F64Type.get(), value, loc=ir.Location.unknown())
+            case str():
+                return ir.StringAttr.get(value)
+            case list() | tuple():
+                return ir.ArrayAttr.get([self._attribute(v) for v in value])
+        raise TypeError(f"no MLIR attribute for {value!r}")
+
+    def op(self, name: str, *operands: ir.Value, values: Sequence[ir.Value] = (), **attrs: object) -> ir.Value:
+        """Create `trident.<name>`; `values` fills the variadic group (packed here). Returns its result (None without one)."""
+        spec = BY_NAME[f"trident.{name}"]
+        with self._ctx:
+            attributes = {k: self._attribute(v) for k, v in attrs.items()}
+        packed = [self.pack(v) for v in values]
+        results = self._create(f"trident.{name}", [*operands, *packed], [type_of(r) for r in spec.results], attributes)
+        return results[0] if results else None
+
+    def pack(self, value: ir.Value) -> ir.Value:
+        """`trident.pack`, one per value."""
+        if value not in self._packs:
+            self._packs[value] = self._create("trident.pack", [value], [type_of("value")], {})[0]
+        return self._packs[value]
+
+    # --------------------------------------------------------------------------------------------------- constants
+    def constant_index(self, obj: object) -> int:
+        """Index of an object (by identity) in the trace's constants."""
+        if id(obj) not in self._constant_index:
+            self._constant_index[id(obj)] = len(self.trace.constants)
+            self.trace.constants.append(obj)
+        return self._constant_index[id(obj)]
+
+    def constant(self, obj: object) -> ir.Value:
+        """`trident.constant`: the Python object itself."""
+        index = self.constant_index(obj)
+        if index not in self._constant_values:
+            self._constant_values[index] = self.op("constant", index=index)
+        return self._constant_values[index]
+
+    def _scalar(self, key: tuple[object, ...], name: str, type_text: str, attributes: dict[str, ir.Attribute]) -> ir.Value:
+        if key not in self._scalars:
+            with self._ctx:
+                result = ir.Type.parse(type_text)
+            self._scalars[key] = self._create(name, [], [result], attributes)[0]
+        return self._scalars[key]
+
+    def int(self, value: int) -> ir.Value:
+        """`torch.constant.int`; value must fit int64."""
+        if not -(2**63) <= value < 2**63:
+            raise OverflowError(f"{value} does not fit int64")
+        with self._ctx:
+            return self._scalar(("int", int(value)), "torch.constant.int", "!torch.int", {"value": self._attribute(int(value))})
+
+    def float(self, value: float) -> ir.Value:
+        """`torch.constant.float`, bit-exact."""
+        key = ("float", math.copysign(1.0, value), value if value == value else "nan")
+        with self._ctx:
+            return self._scalar(key, "torch.constant.float", "!torch.float", {"value": self._attribute(float(value))})
+
+    def bool(self, value: bool) -> ir.Value:
+        """`torch.constant.bool`."""
+        with self._ctx:
+            attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(1), int(value))
+            return self._scalar(("bool", value), "torch.constant.bool", "!torch.bool", {"value": attribute})
+
+    def none(self) -> ir.Value:
+        """`torch.constant.none`."""
+        return self._scalar(("none",), "torch.constant.none", "!torch.none", {})
+
+    def str(self, value: str) -> ir.Value:
+        """`torch.constant.str`."""
+        with self._ctx:
+            return self._scalar(("str", value), "torch.constant.str", "!torch.str", {"value": self._attribute(value)})
+
+    def device(self, value: str) -> ir.Value:
+        """`torch.constant.device`, e.g. "cpu", "cuda:0", "cuda" (no index)."""
+        with self._ctx:
+            return self._scalar(("device", value), "torch.constant.device", "!torch.Device", {"value": self._attribute(value)})
+
+    def list(self, items: Sequence[ir.Value], element: str) -> ir.Value:
+        """`torch.prim.ListConstruct`; element: a torch type without the bang, e.g. "int", "tensor", "optional<tensor>"."""
+        with self._ctx:
+            result = ir.Type.parse(f"!torch.list<{element}>")
+        return self._create("torch.prim.ListConstruct", items, [result], {})[0]
+
+    # -------------------------------------------------------------------------------------------------------- ATen
+    def aten(self, name: str, overload: str, operands: Sequence[ir.Value], results: Sequence[str]) -> list[ir.Value]:
+        """An ATen operator, all of its schema's arguments given in order.
+
+        name: without namespace ("add"); overload: "" or e.g. "Tensor"; results: keys of `ops.TYPES` (an in-place or out
+        operator has its tensor result too). Registered torch ops are used where their operand types allow it.
+        """
+        full = f"{name}.{overload}" if overload else name
+        types = [type_of(r) for r in results]
+        if f"torch.aten.{full}" in _REGISTERED_TORCH_OPS:
+            try:
+                return self._create(f"torch.aten.{full}", operands, types, {})
+            except ir.MLIRError:
+                pass  # the dialect's operand or result types differ from the schema's: keep the schema's
+        with self._ctx:
+            attributes = {"name": ir.StringAttr.get(f"aten.{full}")}
+        return self._create("torch.operator", operands, types, attributes)
+
+    # --------------------------------------------------------------------------------------------- guards and states
+    def guard(self, condition: ir.Value, expected: bool, info: GuardInfo) -> None:
+        """`trident.guard`."""
+        self.trace.guards.append(info)
+        self.op("guard", condition, expected=expected, kind=info.kind, info=len(self.trace.guards) - 1)
+
+    def pin(self, pin: Pin) -> None:
+        """`trident.pin`; always emitted (the recorder decides whether an earlier one still covers it)."""
+        key = (pin.kind, id(pin.owner), pin.key, id(pin.expected) if not isinstance(pin.expected, tuple) else tuple(map(id, pin.expected)))
+        if key not in self._pin_index:
+            self._pin_index[key] = len(self.trace.pins)
+            self.trace.pins.append(pin)
+        self.op("pin", index=self._pin_index[key])
+
+    def state(self, snapshot: Snapshot, operands: Sequence[ir.Value]) -> None:
+        """`trident.state`: the operands are the snapshot's slots."""
+        self.trace.snapshots.append(snapshot)
+        self.op("state", values=operands, snapshot=len(self.trace.snapshots) - 1)
+
+    # ------------------------------------------------------------------------------------------------------- effects
+    def call(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[str], info: OpaqueCall) -> ir.Value:
+        """`trident.call`: args must all be objects, keyword arguments last."""
+        self.trace.opaque_calls.append(info)
+        return self.op("call", callee, values=args, kwnames=list(kwnames), reason=info.reason)
+
+    def launch(self, site: LaunchSite, grid: Sequence[ir.Value], args: Sequence[ir.Value]) -> None:
+        """`trident.launch`: grid are three ints."""
+        self.trace.launches.append(site)
+        self.op("launch", values=[*grid, *args], site=len(self.trace.launches) - 1)
+
+    def ret(self, value: ir.Value) -> Trace:
+        """Finish the trace: return an object."""
+        assert kind_of(value) == "object"
+        with self._ctx, self._location(), self._at:
+            func.ReturnOp([value])
+        if not self.trace.module.operation.verify():
+            raise AssertionError("the recorder wrote an invalid trace:\n" + str(self.trace))
+        return self.trace

@@ -1,0 +1,103 @@
+"""The `trident` MLIR dialect, made from the op table through IRDL, in one process-wide context.
+
+Owns the MLIR context. What must hold: effects attached to the ops are those of the table, so that MLIR's own passes are safe.
+
+May import: torch_mlir, ir.ops.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from torch_mlir import ir
+from torch_mlir.dialects import irdl
+from torch_mlir.dialects import torch as torch_dialect
+
+from trident.ir.ops import OPS, TYPES, Effect, OpSpec
+
+
+class _Pure(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: ir.Operation, effects: object) -> None:
+        """No effects at all."""
+
+
+class _Read(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: ir.Operation, effects: list[ir.MemoryEffect]) -> None:
+        effects.append(ir.MemoryEffect.Read)
+
+
+class _Write(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: ir.Operation, effects: list[ir.MemoryEffect]) -> None:
+        effects.append(ir.MemoryEffect.Write)
+
+
+def _irdl_operation(op: OpSpec) -> str:
+    """IRDL text of one row."""
+    lines: list[str] = []
+
+    def group(kinds: tuple[str, ...], prefix: str) -> str:
+        parts = []
+        for n, kind in enumerate(kinds):
+            variadic = kind.endswith("*")
+            base = kind.rstrip("s*") if variadic else kind
+            constraint = "irdl.any" if base == "any" else f"irdl.is {TYPES[base]}"
+            if base in ("object", "value"):
+                constraint = f"irdl.base @trident::@{base}"
+            lines.append(f"%{prefix}{n} = {constraint}")
+            parts.append(f"{prefix}{n}: {'variadic ' if variadic else ''}%{prefix}{n}")
+        return ", ".join(parts)
+
+    operands, results = group(op.operands, "o"), group(op.results, "r")
+    lines.append(f"irdl.operands({operands})")
+    lines.append(f"irdl.results({results})")
+    if op.attrs:
+        lines += [f"%a{n} = irdl.any" for n in range(len(op.attrs))]
+        lines.append("irdl.attributes { " + ", ".join(f'"{a}" = %a{n}' for n, a in enumerate(op.attrs)) + " }")
+    return f"irdl.operation @{op.name} {{\n  " + "\n  ".join(lines) + "\n}"
+
+
+def irdl_text() -> str:
+    """The whole dialect as IRDL."""
+    body = "\n".join(_irdl_operation(op) for op in OPS)
+    return f"irdl.dialect @trident {{\nirdl.type @object\nirdl.type @value\n{body}\n}}"
+
+
+@cache
+def context() -> ir.Context:
+    """The context that all traces live in, with the torch, func and trident dialects loaded."""
+    ctx = ir.Context()
+    torch_dialect.register_dialect(ctx)
+    with ctx, ir.Location.unknown():
+        irdl.load_dialects(ir.Module.parse(irdl_text()))
+        interfaces = {Effect.PURE: _Pure, Effect.READ: _Read, Effect.WRITE: _Write}
+        for op in OPS:
+            # A guard has no result: MLIR would delete one that only reads, and an interface-free op is never touched.
+            if op.effect in interfaces and op.results:
+                interfaces[op.effect].attach(f"trident.{op.name}")
+            elif op.effect is Effect.WRITE:
+                _Write.attach(f"trident.{op.name}")
+    return ctx
+
+
+@cache
+def type_of(kind: str) -> ir.Type:
+    """The MLIR type of a key of `ops.TYPES`."""
+    with context():
+        return ir.Type.parse(TYPES[kind])
+
+
+def kind_of(value: ir.Value) -> str:
+    """The key of `ops.TYPES` of an SSA value; `none`, `str`, `device`, `list` or `other` for torch types outside it."""
+    return _KINDS.get(str(value.type)) or _other_kind(str(value.type))
+
+
+_KINDS = {text: kind for kind, text in TYPES.items()}
+
+
+def _other_kind(text: str) -> str:
+    if text.startswith("!torch.list<"):
+        return "list"
+    return {"!torch.none": "none", "!torch.str": "str", "!torch.Device": "device", "!torch.Generator": "generator"}.get(text, "other")

@@ -1,0 +1,84 @@
+"""Options: one table, read from keywords of `trident.jit`, scoped with `options.scope`, defaults from the environment.
+
+Owns names, defaults and the four environment variables. What must hold: an option name appears here once; names that users
+know from `torch.compile` mean the same.
+
+May import: the standard library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+ENVIRONMENT: dict[str, str] = {
+    "TRIDENT_LOG": "topic,…[:file] — log topics (see trident.log.TOPICS) to stderr or to a file",
+    "TRIDENT_DUMP": "directory that receives the IR and LLVM of everything that is compiled",
+    "TRIDENT_CHECK": "0..2 — 1 verifies the IR after every pass and counts references, 2 also compares hits with eager where possible",
+    "TRIDENT_DISABLE": "1 — everything runs eagerly, as if Trident were not there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of one jitted function.
+
+    strict: raise where anything is opaque or could not be recorded (torch.compile's fullgraph).
+    max_specializations: root traces per function; beyond it the function runs eagerly on a miss, with one warning.
+    max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
+    max_aborts: failed recordings before the function is left to CPython. max_trace_ops: length limit of a trace.
+    demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
+    """
+
+    strict: bool = False
+    max_specializations: int = 64
+    max_bridges: int = 256
+    bridge_threshold: int = 2
+    max_aborts: int = 3
+    max_trace_ops: int = 100_000
+    check: int = 0
+    dump: str | None = None
+    demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Names that `trident.jit` accepts."""
+        return frozenset(f.name for f in dataclasses.fields(cls)) - {"demoted"}
+
+
+def _default() -> Options:
+    return Options(check=int(os.environ.get("TRIDENT_CHECK", "0") or 0), dump=os.environ.get("TRIDENT_DUMP") or None)
+
+
+_current: list[Options] = [_default()]
+
+
+def current() -> Options:
+    """The options in force for functions that are jitted now."""
+    return _current[-1]
+
+
+def make(**overrides: object) -> Options:
+    """Current options with overrides; unknown names raise TypeError with the list of known ones."""
+    unknown = sorted(set(overrides) - Options.names())
+    if unknown:
+        raise TypeError(f"unknown option {', '.join(map(repr, unknown))}; known options: {', '.join(sorted(Options.names()))}")
+    return dataclasses.replace(current(), demoted=set(), **overrides)  # type: ignore[arg-type]
+
+
+@contextmanager
+def scope(**overrides: object) -> Iterator[Options]:
+    """`with options.scope(strict=True):` — options for functions jitted inside the block."""
+    _current.append(make(**overrides))
+    try:
+        yield _current[-1]
+    finally:
+        _current.pop()
+
+
+def disabled() -> bool:
+    """Whether TRIDENT_DISABLE is set; read when a function is jitted."""
+    return os.environ.get("TRIDENT_DISABLE", "0") not in ("", "0")
