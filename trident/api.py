@@ -1,0 +1,182 @@
+"""The public functions: jit, frame_hook, explain, stats.
+
+Owns what the user calls and the errors of bad use. Joins frontend and backend (with entry.py). May import: everything.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from trident import options as options_module
+from trident.entry import Entry, all_entries
+from trident.options import Options
+from trident.report import Explanation
+from trident.support import unsupported_reason
+
+_REFUSED_FLAGS: dict[int, str] = {
+    inspect.CO_GENERATOR: "a generator function",
+    inspect.CO_COROUTINE: "a coroutine function (async def)",
+    inspect.CO_ASYNC_GENERATOR: "an asynchronous generator function",
+    inspect.CO_ITERABLE_COROUTINE: "a generator-based coroutine function",
+}
+
+
+def jit(target: Any = None, /, **options: Any) -> Any:
+    """Compile a function, method, class method, static method or `nn.Module` on its first call.
+
+    Use as `@trident.jit`, `@trident.jit(option=…)` or `trident.jit(target, option=…)`. Options: see `trident.options.Options`.
+    A function gives a native callable with the same name, doc and signature and `__wrapped__`; a module gives a module that
+    shares everything with the original and whose call is native. Raises TypeError for what cannot be jitted.
+    """
+    if target is None:
+        options_module.make(**options)  # a wrong name is told here, not at the decorated function
+        return functools.partial(jit, **options)
+    chosen = options_module.make(**options)
+    if options_module.disabled() or _warn_unsupported():
+        _check(target)
+        return target
+    return _jit(target, chosen)
+
+
+def _check(target: Any) -> None:
+    """Raise TypeError unless `target` is something `jit` takes."""
+    if isinstance(target, torch.nn.Module | staticmethod | classmethod | MethodType) or is_jitted(target):
+        return
+    if not isinstance(target, FunctionType):
+        kind = f"the class {target.__qualname__}" if isinstance(target, type) else f"{type(target).__name__} {target!r:.60}"
+        raise TypeError(f"trident.jit takes a Python function, a method or an nn.Module, not {kind}; "
+                        "wrap the call in a function (def f(...): ...) and jit that")
+    for flag, what in _REFUSED_FLAGS.items():
+        if target.__code__.co_flags & flag:
+            raise TypeError(f"trident.jit cannot take {target.__qualname__}: it is {what}; "
+                            "jit the plain functions that it calls for each step instead")
+
+
+def _jit(target: Any, options: Options) -> Any:
+    _check(target)
+    if is_jitted(target):
+        return target
+    if isinstance(target, staticmethod | classmethod):
+        return type(target)(_jit(target.__func__, options))
+    if isinstance(target, MethodType):
+        return MethodType(_jit(target.__func__, options), target.__self__)
+    if isinstance(target, torch.nn.Module):
+        from trident.modules import jit_module
+
+        return jit_module(target, options, _callable)
+    return _callable(target, options)
+
+
+def _callable(function: FunctionType, options: Options) -> Any:
+    """A native callable for a function, with an entry of its own."""
+    from trident.backend.native.callable import make_callable
+
+    entry = Entry(function, options)
+    made = make_callable(function, entry.cell.address, entry.miss)
+    made.__dict__["_trident_entry"] = entry
+    return made
+
+
+def entry_of(target: Any) -> Entry:
+    """The entry behind a jitted function, method or module; TypeError if there is none."""
+    for candidate in (target, getattr(target, "__func__", None)):
+        entry = getattr(candidate, "__dict__", {}).get("_trident_entry")
+        if entry is None:
+            entry = getattr(type(candidate), "_trident_entry", None)
+        if isinstance(entry, Entry):
+            return entry
+    if isinstance(target, FunctionType):
+        hooked = _hooked.get(id(target.__code__))
+        if hooked is not None:
+            return hooked
+    raise TypeError(f"{target!r} is not jitted and no frame_hook has captured it; decorate it with @trident.jit")
+
+
+def is_jitted(target: Any) -> bool:
+    """Whether `target` came from `trident.jit`."""
+    try:
+        return not isinstance(target, FunctionType) and bool(entry_of(target))
+    except TypeError:
+        return False
+
+
+def explain(target: Any) -> Explanation:
+    """What Trident did with a jitted (or captured) function: print the result."""
+    return entry_of(target).explain()
+
+
+def stats() -> dict[str, int]:
+    """Totals over all live functions: functions, specializations, bridges, hits, misses, side_exits, aborts."""
+    entries = all_entries()
+    roots = sum(len(e.roots) for e in entries)
+    return {
+        "functions": len(entries),
+        "specializations": roots,
+        "bridges": sum(len(e.specializations) for e in entries) - roots,
+        "hits": sum(e.cell.hits for e in entries),
+        "misses": sum(e.cell.misses for e in entries),
+        "side_exits": sum(e.side_exits for e in entries),
+        "aborts": sum(len(e.aborts) for e in entries),
+    }
+
+
+_hooked: dict[int, Entry] = {}
+"""Entries made by frame_hook, by id of the code object (which the entry's function keeps alive)."""
+_hooked_lock = threading.Lock()
+
+
+def _decide(code: CodeType, function: FunctionType) -> Entry | None:
+    """Whether a frame that the evaluator sees for the first time is captured."""
+    from trident.capture import wanted
+
+    if not wanted(code, function):
+        return None
+    with _hooked_lock:
+        if id(code) not in _hooked:
+            _hooked[id(code)] = Entry(function, options_module.current())
+        return _hooked[id(code)]
+
+
+@contextmanager
+def frame_hook() -> Iterator[None]:
+    """Capture frames at entry, undecorated code included, while the block is active in this thread.
+
+    Nests; chains to an evaluator that was installed before and restores it, also when the block raises.
+    """
+    if options_module.disabled() or _warn_unsupported():
+        yield
+        return
+    from trident.backend.native.evaluator import FrameHook
+
+    hook = FrameHook(_decide)
+    hook.install()
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@functools.cache
+def _warn_unsupported() -> bool:
+    """Whether this Python or torch cannot be served: one warning, then everything runs eagerly."""
+    reason = unsupported_reason()
+    if reason:
+        warnings.warn(f"trident is off, everything runs eagerly: {reason}", RuntimeWarning, stacklevel=3)
+    return bool(reason)
+
+
+__all__ = ["entry_of", "explain", "frame_hook", "is_jitted", "jit", "stats"]
+
+
+def specializations(target: Callable[..., object]) -> int:
+    """Number of root traces of a jitted function."""
+    return len(entry_of(target).roots)

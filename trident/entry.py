@@ -1,0 +1,265 @@
+"""The life of one jitted function: miss, record, compile, publish, side exit, bridge, retire.
+
+Owns `Entry`, the state behind a native callable or a captured code object, and the policy (thresholds, penalties). What must
+hold: an internal failure never reaches the user (the call finishes in CPython with the right result and the reason is kept for
+`explain`); user exceptions pass through unchanged.
+
+May import: everything below api (it and api.py are where frontend and backend meet).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from trident import log
+from trident.backend import passes
+from trident.backend.exits import ExitSite
+from trident.backend.reference import first_failure
+from trident.backend.scm import SCM, HostProgram
+from trident.errors import TridentError
+from trident.frontend.recorder import Outcome, record, record_bridge
+from trident.ir import GuardInfo, Trace, rebuild
+from trident.options import Options
+from trident.report import Abort, ExitReport, Explanation, SpecializationReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class StrictError(TridentError):
+    """strict=True, and something could not be recorded or stayed opaque."""
+
+
+@dataclass(slots=True)
+class Specialization:
+    """A compiled trace with what `explain` tells about it."""
+
+    trace: Trace
+    program: HostProgram
+    record_ms: float
+    compile_ms: float
+    exits: list[ExitSite] = field(default_factory=list)
+
+
+_all: weakref.WeakSet[Entry] = weakref.WeakSet()
+_recording = threading.RLock()
+"""One recording at a time in the process; another thread that misses meanwhile runs its call in CPython."""
+
+
+def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
+    """Call a function with its bound arguments (localsplus order), as the original call would have."""
+    code = function.__code__
+    n, k = code.co_argcount, code.co_kwonlyargcount
+    args, keywords = list(bound[:n]), dict(zip(code.co_varnames[n : n + k], bound[n : n + k], strict=True))
+    rest = list(bound[n + k :])
+    if code.co_flags & 0x04:
+        args += rest.pop(0)  # type: ignore[arg-type]
+    if code.co_flags & 0x08:
+        keywords.update(rest.pop(0))  # type: ignore[arg-type]
+    return function(*args, **keywords)
+
+
+class Entry:
+    """State and policy of one function. `name` is its qualified name."""
+
+    def __init__(self, function: FunctionType, options: Options) -> None:
+        from trident.backend.native.callable import EntryCell
+
+        self.function, self.options = function, options
+        self.name = function.__qualname__
+        self.cell = EntryCell()
+        self.specializations: list[Specialization] = []
+        self.aborts: list[Abort] = []
+        self.last_misses: deque[str] = deque(maxlen=16)
+        self.side_exits = 0
+        self.failed = 0  # recordings in a row that gave no trace
+        self.retired = ""  # why the function is left to CPython, "" while it is not
+        self._scm: SCM | None = None
+        _all.add(self)
+
+    # ------------------------------------------------------------------------------------------------------------ miss
+    @property
+    def scm(self) -> SCM:
+        """The specialization cache module, made at first need."""
+        if self._scm is None:
+            self._scm = SCM(self.name, self.cell, self.on_exit)
+        return self._scm
+
+    def miss(self, bound: tuple[object, ...]) -> object:
+        """No specialization matched: record one while executing the call, or leave the call to CPython."""
+        if self.retired or not _recording.acquire(blocking=False):
+            return call_bound(self.function, bound)
+        try:
+            self._note_miss(bound)
+            if len(self.roots) >= self.options.max_specializations:
+                self.retire(f"more than {self.options.max_specializations} specializations; last miss: {self.last_misses[-1]}")
+                return call_bound(self.function, bound)
+            start = time.perf_counter()
+            outcome = record(self.function, bound, services, self.options)
+            return self._finish(outcome, start, lambda trace: self.scm.add(trace))
+        finally:
+            _recording.release()
+
+    @property
+    def roots(self) -> list[Specialization]:
+        return [s for s in self.specializations if s.trace.parent is None]
+
+    def _note_miss(self, bound: tuple[object, ...]) -> None:
+        for n, specialization in enumerate(self.roots):
+            why = first_failure(specialization.trace, (*bound, self.function))
+            text = f"specialization {n}: {why}" if why else f"specialization {n}: applies (published meanwhile)"
+            self.last_misses.append(text)
+            log.write("misses", f"{self.name}: {text}")
+            self._demote(specialization, bound)
+
+    def _demote(self, specialization: Specialization, bound: tuple[object, ...]) -> None:
+        """A pinned number that varies is read at run time from now on."""
+        from trident.ir import PinKind
+
+        for pin in specialization.trace.pins:
+            if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not pin.holds():
+                self.options.demoted.add((id(pin.owner), pin.key))
+
+    def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram]) -> object:
+        """Compile and publish what was recorded; give the call's result (or exception) to the caller."""
+        record_ms = (time.perf_counter() - start) * 1e3
+        if outcome.abort is not None:
+            self._aborted(Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line))
+        elif outcome.trace is not None:
+            self._compile(outcome.trace, record_ms, publish)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.result
+
+    def _compile(self, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> None:
+        if self.options.strict and trace.opaque_calls:
+            call = trace.opaque_calls[0]
+            raise StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
+                              "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
+        start = time.perf_counter()
+        label = f"{self.function.__name__}.{len(self.specializations)}"
+        try:
+            log.dump(self.options.dump, label, "recorded.mlir", str(trace))
+            passes.run_passes(trace, check=self.options.check > 0)
+            log.dump(self.options.dump, label, "mlir", str(trace))
+            if log.on("ir"):
+                log.write("ir", f"{self.name}\n{trace}")
+            program = publish(trace)
+            log.dump(self.options.dump, label, "ll", program.llvm_ir if self.options.dump else "")
+        except Exception as e:  # never the user's fault, never the user's problem
+            log.write("aborts", f"{self.name}: {type(e).__name__}: {e}")
+            self._aborted(Abort("compile", f"{type(e).__name__}: {e}", self.function.__code__.co_filename,
+                                self.function.__code__.co_firstlineno))
+            return
+        compile_ms = (time.perf_counter() - start) * 1e3
+        self.failed = 0
+        self.specializations.append(Specialization(trace, program, record_ms, compile_ms))
+        log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
+                            f"record {record_ms:.1f} ms, compile {compile_ms:.1f} ms")
+        for guard in trace.guards:
+            log.write("guards", f"{self.name}: {guard.kind}: {guard.text} ({guard.file}:{guard.line})")
+        for call in trace.opaque_calls:
+            log.write("opaque", f"{self.name}: {call.callee}: {call.reason} ({call.file}:{call.line})")
+
+    def _aborted(self, abort: Abort) -> None:
+        self.aborts.append(abort)
+        self.failed += 1
+        log.write("aborts", f"{self.name}: {abort.reason}: {abort.text} ({abort.file}:{abort.line})")
+        if self.options.strict:
+            raise StrictError(f"{self.name} could not be recorded: {abort.reason}: {abort.text}\n  at {abort.file}:{abort.line}")
+        if self.failed >= self.options.max_aborts:
+            self.retire(f"recording failed {self.failed} times in a row; last: {abort.reason}: {abort.text}", quiet=True)
+
+    def retire(self, why: str, *, quiet: bool = False) -> None:
+        """Leave the function's misses to CPython from now on; what is compiled stays in use."""
+        self.retired = why
+        if not self.specializations:
+            self.cell.flags |= 1
+        if not quiet:
+            warnings.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}", RuntimeWarning, stacklevel=3)
+
+    # ------------------------------------------------------------------------------------------------------------ exits
+    def on_exit(self, site: ExitSite, values: tuple[object, ...], error: BaseException | None) -> object:
+        """A hit left its trace: record a bridge where that pays, else continue in CPython."""
+        self.side_exits += 1
+        if log.on("exits"):
+            log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {error!r}' if error else ''}")
+        worth = error is None and site.taken >= self.options.bridge_threshold and not self.retired
+        if worth and self._bridges < self.options.max_bridges and _recording.acquire(blocking=False):
+            try:
+                start = time.perf_counter()
+                outcome = record_bridge(site.snapshot, values, services, self.options)
+                return self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace))
+            finally:
+                _recording.release()
+        return services.resume(rebuild(site.snapshot, values), error)
+
+    @property
+    def _bridges(self) -> int:
+        return len(self.specializations) - len(self.roots)
+
+    # ---------------------------------------------------------------------------------------------------------- explain
+    def reset(self) -> None:
+        """Forget everything compiled and counted."""
+        self.cell.dispatch = 0
+        self.cell.flags &= ~1
+        self.specializations.clear()
+        self.aborts.clear()
+        self.last_misses.clear()
+        self.failed, self.retired, self.side_exits = 0, "", 0
+        self.cell.hits = self.cell.misses = 0
+        self._scm = None
+
+    def explain(self) -> Explanation:
+        """What happened to the function so far."""
+        code: CodeType = self.function.__code__
+        status = f"left to CPython: {self.retired}" if self.retired else "active" if self.specializations else "nothing compiled yet"
+        return Explanation(self.name, code.co_filename, code.co_firstlineno, self.cell.hits, self.cell.misses, self.side_exits,
+                           tuple(map(_report, self.specializations, range(len(self.specializations)))), tuple(self.aborts),
+                           tuple(self.last_misses), status)
+
+
+def _report(specialization: Specialization, number: int) -> SpecializationReport:
+    trace = specialization.trace
+    names = [op.operation.name for op in trace.block.operations]
+    exits = tuple(ExitReport(s.guard.text if s.guard else "exception", "guard" if s.guard else "exception",
+                             s.guard.file if s.guard else s.snapshot.file, s.guard.line if s.guard else s.snapshot.line,
+                             s.taken, s.bridged) for s in specialization.program.exits)
+    return SpecializationReport(
+        f"{trace.name}#{number}", "bridge" if trace.parent else "root", tuple(trace.guards), len(trace.pins),
+        sum(n.startswith(("torch.aten.", "torch.operator")) for n in names), len(trace.launches), tuple(trace.opaque_calls),
+        exits, specialization.record_ms, specialization.compile_ms, str(trace), specialization.program.llvm_ir)
+
+
+class Services:
+    """What the recorder needs from the backend (see frontend.recorder.Services)."""
+
+    def resume(self, frames: list[Any], exc: BaseException | None) -> object:
+        """Continue frames in CPython."""
+        from trident.backend.native.resume import resume
+
+        return resume(frames, exc)
+
+    def supports_operator(self, name: str, overload: str) -> bool:
+        """Whether the lowering can call this ATen operator."""
+        from trident.backend.lowering.aten import supports
+
+        return supports(name, overload)
+
+
+services = Services()
+
+
+def all_entries() -> list[Entry]:
+    """Every live entry."""
+    return list(_all)
+
+
+__all__ = ["Entry", "GuardInfo", "Services", "StrictError", "all_entries", "call_bound", "services"]

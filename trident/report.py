@@ -1,0 +1,112 @@
+"""Explanations and statistics: what a user sees of a jitted function's life.
+
+Owns the data that `trident.explain` returns and its printed form. May import: ir, rich.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from trident.ir import GuardInfo, OpaqueCall
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """A recording or compilation that was given up: reason (a key of the recorder's table), text, and where."""
+
+    reason: str
+    text: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """A place where a hit can leave its trace, and how often it did. `kind`: guard or exception."""
+
+    text: str
+    kind: str
+    file: str
+    line: int
+    taken: int
+    bridged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpecializationReport:
+    """One root trace or bridge."""
+
+    name: str
+    kind: str
+    guards: tuple[GuardInfo, ...]
+    pins: int
+    operators: int
+    launches: int
+    opaque_calls: tuple[OpaqueCall, ...]
+    exits: tuple[ExitReport, ...]
+    record_ms: float
+    compile_ms: float
+    ir: str = field(repr=False, default="")
+    llvm: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `trident.explain(fn)` returns; print it. `misses` are the last ones: (specialization, failing guard)."""
+
+    function: str
+    file: str
+    line: int
+    hits: int
+    misses: int
+    side_exits: int
+    specializations: tuple[SpecializationReport, ...]
+    aborts: tuple[Abort, ...]
+    last_misses: tuple[str, ...]
+    status: str
+
+    def __str__(self) -> str:
+        console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console.print(self)
+        return console.export_text()
+
+    def __rich_console__(self, console: Console, options: object) -> object:
+        yield f"[bold]{self.function}[/bold]  {self.file}:{self.line}  — {self.status}"
+        yield f"hits {self.hits}, misses {self.misses}, side exits {self.side_exits}"
+        if self.specializations:
+            yield _specialization_table(self.specializations)
+        opaque = [(s.name, c) for s in self.specializations for c in s.opaque_calls]
+        if opaque:
+            yield _table("opaque calls", ("in", "callee", "why", "where"),
+                         [(n, c.callee, c.reason, f"{c.file}:{c.line}") for n, c in opaque])
+        exits = [(s.name, e) for s in self.specializations for e in s.exits if e.taken]
+        if exits:
+            yield _table("side exits taken", ("in", "condition", "times", "bridge", "where"),
+                         [(n, e.text, str(e.taken), "yes" if e.bridged else "no", f"{e.file}:{e.line}") for n, e in exits])
+        guards = [(s.name, g) for s in self.specializations for g in s.guards]
+        if guards:
+            yield _table("guards", ("in", "kind", "condition", "where"),
+                         [(n, g.kind, g.text, f"{g.file}:{g.line}") for n, g in guards[:60]])
+        if self.aborts:
+            yield _table("recordings given up", ("reason", "what", "where"),
+                         [(a.reason, a.text, f"{a.file}:{a.line}") for a in self.aborts])
+        if self.last_misses:
+            yield _table("last misses", ("why",), [(m,) for m in self.last_misses])
+
+
+def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:
+    return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "exits", "record ms", "compile ms"),
+                  [(s.name, s.kind, str(len(s.guards)), str(s.pins), str(s.operators), str(s.launches), str(len(s.opaque_calls)),
+                    str(len(s.exits)), f"{s.record_ms:.0f}", f"{s.compile_ms:.0f}") for s in rows])
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*[cell.replace("[", "\\[") for cell in row])
+    return table
