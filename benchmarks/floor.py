@@ -1,7 +1,7 @@
 """The floor: native loops over the same ATen calls and kernel launches, with nothing around them.
 
 Owns the machine code of the loops, made with llvmlite here and independently of Trident. Symbols of libtorch are taken by their
-mangled names. Every loop exists twice or is run once first, so that its result is compared with eager's before it is timed.
+mangled names. Each loop's result is compared with eager's before it is timed, here or by the case.
 """
 
 from __future__ import annotations

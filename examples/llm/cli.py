@@ -21,7 +21,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 def parse(configs: Mapping[str, Config], arguments: list[str] | None) -> argparse.Namespace:
     name = configs["full"].name
-    parser = argparse.ArgumentParser(description=f"Greedy generation with {name} (random weights): eager, torch.compile and Trident.")
+    parser = argparse.ArgumentParser(
+        description=f"Greedy generation with {name} (random weights): eager, torch.compile and Trident."
+    )
     parser.add_argument("--config", choices=configs, default="tiny", help=f"full: the published shapes of {name} (default: tiny)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on the CPU, bfloat16 elsewhere")

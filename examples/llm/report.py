@@ -54,7 +54,17 @@ def counters(run: Run) -> tuple[str, str, str]:
 def result_table(runs: list[Run], title: str) -> Table:
     table = Table(title=title, caption="times in milliseconds", box=box.SIMPLE_HEAVY, padding=0, show_edge=False)
     table.add_column("", no_wrap=True)
-    headings = ("first\ntoken", "first\ndecode", "per\ntoken", "vs\neager", "same\ntokens", "same\nlogits", "hits", "special-\nizations", "side\nexits")
+    headings = (
+        "first\ntoken",
+        "first\ndecode",
+        "per\ntoken",
+        "vs\neager",
+        "same\ntokens",
+        "same\nlogits",
+        "hits",
+        "special-\nizations",
+        "side\nexits",
+    )
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     reference = runs[0].generation
@@ -91,7 +101,9 @@ def print_report(runs: list[Run], title: str, console: Console) -> bool:
     for run in runs:
         if run.generation is None:
             console.print(f"{TITLES[run.mode]} did not run: {escape(run.reason)}", style="red", soft_wrap=True)
-    console.print("First token and first decode contain what the mode compiles; Triton had compiled the kernels before.", soft_wrap=True)
+    console.print(
+        "First token and first decode contain what the mode compiles; Triton had compiled the kernels before.", soft_wrap=True
+    )
     good = True
     for run in runs:
         if run.mode != "trident":

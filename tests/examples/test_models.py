@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+
+import trident  # noqa: F401  (lets Triton kernels run on the CPU)
 from llm.config import LLAMA, QWEN3, Config
 from llm.generate import generate
 from llm.kernels import rms_norm, rope, swiglu
 from llm.model import Transformer, build, rotary_frequencies
-
-import trident  # noqa: F401  (lets Triton kernels run on the CPU)
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 TINY = [pytest.param(LLAMA["tiny"], id="llama"), pytest.param(QWEN3["tiny"], id="qwen3")]

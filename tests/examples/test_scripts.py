@@ -53,7 +53,12 @@ def test_bad_options_say_what_to_do() -> None:
         (["--modes", "eager,fast"], "unknown mode 'fast': choose from eager, compile, trident"),
     ):
         done = subprocess.run(
-            [sys.executable, "examples/llama_decode.py", *options], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "examples/llama_decode.py", *options],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 2
         assert message in done.stderr

@@ -1,8 +1,9 @@
 """The LLVM engine: text or an llvmlite module in, machine code addresses out.
 
 Owns: initialising LLVM once, the optimisation pipeline, the lifetime of compiled code, and the process-wide table of external
-symbols. What must hold: code stays mapped while its `Compiled` lives and is not closed; whoever hands an address to native code or
-to CPython keeps the `Compiled` alive for as long as that address can be called; no address of a closed engine is given out.
+symbols. What must hold: code stays mapped while its `Compiled` lives and is not closed; whoever hands an address to native code
+or to CPython keeps the `Compiled` alive for as long as that address can be called (`pin` where that is the life of the process);
+no address of a closed engine is given out.
 
 May import: llvmlite, errors.
 """
@@ -30,6 +31,8 @@ def _initialise() -> None:
     if not _initialised:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        # The first engine makes LLVM search this process for symbols; before it, nothing is found but what was added by hand.
+        llvm.create_mcjit_compiler(llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine())
         _initialised = True
 
 
@@ -69,6 +72,7 @@ def load_library(path: str) -> None:
 def find_symbol(name: str) -> int:
     """Address of an external symbol (added, of a loaded library, or of the process); 0 when there is none."""
     with _lock:
+        _initialise()
         if name in _symbols:
             return _symbols[name]
     return llvm.address_of_symbol(name) or 0
@@ -82,10 +86,16 @@ def api_address(name: str) -> int:
         raise NativeError(f"this Python does not export {name}") from None
 
 
+def immortal(obj: object) -> int:
+    """Address of a Python object that is never freed from now on, for code that is never unmapped."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))
+    return id(obj)
+
+
 class Compiled:
     """Machine code of one module. `name` is for error messages and dumps."""
 
-    __slots__ = ("name", "_engine", "_addresses", "__weakref__")
+    __slots__ = ("__weakref__", "_addresses", "_engine", "name")
 
     def __init__(self, name: str, execution_engine: llvm.ExecutionEngine) -> None:
         self.name = name
@@ -104,6 +114,11 @@ class Compiled:
                     raise NativeError(f"{self.name}: no symbol {symbol!r}")
                 self._addresses[symbol] = found
             return found
+
+    def pin(self) -> Compiled:
+        """Keep this code for the life of the process, interpreter shutdown included: for type slots and evaluators."""
+        immortal(self)
+        return self
 
     @property
     def closed(self) -> bool:

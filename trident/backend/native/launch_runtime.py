@@ -1,736 +1,98 @@
-"""The native part of every Triton launch: guard words, table look-up, parameters, the driver call, and the way back to Python.
+"""The process-wide native functions of Triton launches: compiled and verified once per target.
 
-Owns the memory layouts below (the tables that `backend/triton/launch.py` writes and this code reads) and the functions
-`trident_launch_*`, compiled once per process and target. What must hold: a function here touches Python objects only with the
-GIL (plain loads of guard words excepted: they race harmlessly with a writer, as a launch a moment earlier would); on return
-code 0 the GIL is held exactly if it was at entry; on any other code it is held. Every layout that is read from CPython is
-verified by `verify` before the first table is published.
+Owns the compiled `trident_launch_*` functions and the check that CPython's and torch's layouts are what they read. What must
+hold: `install(target)` either makes all symbols of the target known to the engine or raises NativeError and leaves nothing.
 
-May import: engine, errors.
+May import: engine, symbols, launch_layout, launch_text, errors.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
-from typing import Final
+import functools
+import re
+from typing import Any, Final
 
-from trident.backend.native import engine
+from trident.backend.native import engine, launch_layout, launch_text, symbols
+from trident.backend.native.launch_layout import CUDA_TARGET, DICT_VERSION_TAG, VAR_SIZE
+from trident.backend.native.launch_text_targets import TARGETS
 from trident.errors import NativeError
 
-# Return codes of `trident_launch_<target>`.
-LAUNCHED: Final = 0
-MISS: Final = 1
-FAILED: Final = 2
+_NUMBERS: Final = {name: value for name, value in vars(launch_layout).items() if name.isupper() and isinstance(value, int)}
+def numbers(text: str) -> str:
+    """The text with every name of `launch_layout` replaced by its number."""
+    return re.sub(r"(?<![@%\w.])[A-Z][A-Z_]+[A-Z]\b", lambda m: str(_NUMBERS.get(m.group(), m.group())), text)
 
-# Codes of operand kinds, the bytes behind STATE_KINDS.
-KINDS: Final[dict[str, int]] = {"tensor": 0, "int": 1, "float": 2, "bool": 3, "object": 4}
 
-# Site state: 8-byte words. The table pointer is the only field that changes after construction (besides the counters).
-STATE_TABLE, STATE_MISS, STATE_OPERANDS, STATE_KINDS, STATE_KEY_BYTES, STATE_HITS, STATE_MISSES = range(7)
-STATE_WORDS: Final = 7
-# Table: words. Guards and entries are published together by one store to STATE_TABLE; entries may be appended afterwards, the
-# count last.
-TABLE_WORD_COUNT, TABLE_WORD_GUARDS, TABLE_DICT_COUNT, TABLE_DICT_GUARDS, TABLE_ENTRY_COUNT, TABLE_ENTRIES, TABLE_STRIDE, \
-    TABLE_KEY_WORDS, TABLE_HINT = range(9)
-TABLE_WORDS: Final = 9
-# Word guard: address, mask, expected. Dict guard: dict, version tag seen last, key (str), hash of key, expected value.
-WORD_GUARD_WORDS: Final = 3
-DICT_GUARD_WORDS: Final = 5
-# Entry: words, followed by the key words.
-ENTRY_FUNCTION, ENTRY_DEVICE, ENTRY_BLOCK_SHARED, ENTRY_CTAS, ENTRY_ATTRS, ENTRY_ATTR_COUNT, ENTRY_PARAM_COUNT, \
-    ENTRY_PLAN = range(8)
-ENTRY_WORDS: Final = 8
-# A word of a plan says where a kernel parameter lies: below this, a byte offset into the slots; else an address.
-PLAN_OFFSETS: Final = 1 << 16
-# CPython 3.11 and 3.12: ma_version_tag of a dict, ob_size of a list, in bytes.
-DICT_VERSION_TAG: Final = 24
-VAR_SIZE: Final = 16
+def word(address: int) -> int:
+    """The 8 bytes at an address."""
+    return ctypes.c_uint64.from_address(address).value
 
-CUDA_ERROR_INVALID_CONTEXT: Final = 201
-CUDA_TARGET: Final = "cuda"
-CPU_TARGET: Final = "cpu"
-# c10::DeviceType of each target's tensors.
-DEVICE_TYPES: Final[dict[str, int]] = {CPU_TARGET: 0, CUDA_TARGET: 1}
 
-_COMMON = """
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare ptr @_PyDict_GetItem_KnownHash(ptr, ptr, i64)
-declare ptr @PyTuple_New(i64)
-declare i32 @PyTuple_SetItem(ptr, i64, ptr)
-declare ptr @PyLong_FromLongLong(i64)
-declare ptr @PyFloat_FromDouble(double)
-declare ptr @PyBool_FromLong(i64)
-declare ptr @PyBytes_FromStringAndSize(ptr, i64)
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
-declare void @Py_IncRef(ptr)
-declare void @Py_DecRef(ptr)
-declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
-declare i32 @aoti_torch_get_dtype(ptr, ptr)
-declare i32 @aoti_torch_get_device_type(ptr, ptr)
-declare i32 @aoti_torch_get_layout(ptr, ptr)
+@functools.cache
+def verify() -> None:
+    """Check what native code reads of CPython: the version tag of a dict and the length of a list."""
+    sample: dict[str, object] = {"a": 1}
+    tag = id(sample) + DICT_VERSION_TAG
+    first = word(tag)
+    _ = sample["a"], sample.get("b"), len(sample)
+    second = word(tag)
+    sample["a"] = 2
+    third = word(tag)
+    del sample["a"]
+    if first != second or len({second, third, word(tag)}) != 3:
+        raise NativeError("dict version tags are not where this Python should have them")
+    items: list[int] = []
+    size = id(items) + VAR_SIZE
+    empty = word(size)
+    items.append(1)
+    if (empty, word(size)) != (0, 1):
+        raise NativeError("the length of a list is not where this Python should have it")
 
-define internal void @acquire(ptr %gil) {
-entry:
-  %saved = load ptr, ptr %gil
-  %held = icmp eq ptr %saved, null
-  br i1 %held, label %done, label %take
-take:
-  call void @PyEval_RestoreThread(ptr %saved)
-  store ptr null, ptr %gil
-  br label %done
-done:
-  ret void
-}
 
-; Class of a tensor operand: dtype << 1 | (data pointer is a multiple of 16), and the pointer into %slot; -1: ask Python.
-define i32 @trident_launch_tensor(ptr %tensor, i32 %device_type, ptr %slot) {
-entry:
-  %out = alloca i32
-  %r0 = call i32 @aoti_torch_get_device_type(ptr %tensor, ptr %out)
-  %type = load i32, ptr %out
-  %r1 = call i32 @aoti_torch_get_layout(ptr %tensor, ptr %out)
-  %layout = load i32, ptr %out
-  %r2 = call i32 @aoti_torch_get_dtype(ptr %tensor, ptr %out)
-  %dtype = load i32, ptr %out
-  %r01 = or i32 %r0, %r1
-  %r012 = or i32 %r01, %r2
-  %odd = or i32 %r012, %layout
-  %wrong = xor i32 %type, %device_type
-  %bad = or i32 %odd, %wrong
-  %wide = lshr i32 %dtype, 7
-  %any = or i32 %bad, %wide
-  %fine = icmp eq i32 %any, 0
-  br i1 %fine, label %pointer, label %no
-pointer:
-  %r3 = call i32 @aoti_torch_get_data_ptr(ptr %tensor, ptr %slot)
-  %ok = icmp eq i32 %r3, 0
-  br i1 %ok, label %yes, label %no
-yes:
-  %address = load i64, ptr %slot
-  %low = and i64 %address, 15
-  %aligned = icmp eq i64 %low, 0
-  %bit = zext i1 %aligned to i32
-  %high = shl i32 %dtype, 1
-  %code = or i32 %high, %bit
-  ret i32 %code
-no:
-  ret i32 -1
-}
+def _wrap_text() -> str:
+    for symbol, text in launch_text.WRAPS.items():
+        if engine.find_symbol(symbol):
+            return text
+    raise NativeError("this torch has no THPVariable_Wrap that is known")
 
-; A dict guard whose version tag moved: take the GIL, look the one key up, and remember the tag if the value is the same object.
-define internal i1 @recheck(ptr %gil, ptr %guard) noinline {
-entry:
-  call void @acquire(ptr %gil)
-  %dict = load ptr, ptr %guard
-  %tag.at = getelementptr i8, ptr %dict, i64 DICT_VERSION_TAG
-  %tag = load i64, ptr %tag.at
-  %key.at = getelementptr i64, ptr %guard, i64 2
-  %key = load ptr, ptr %key.at
-  %hash.at = getelementptr i64, ptr %guard, i64 3
-  %hash = load i64, ptr %hash.at
-  %expected.at = getelementptr i64, ptr %guard, i64 4
-  %expected = load ptr, ptr %expected.at
-  %value = call ptr @_PyDict_GetItem_KnownHash(ptr %dict, ptr %key, i64 %hash)
-  %same = icmp eq ptr %value, %expected
-  br i1 %same, label %renew, label %no
-renew:
-  %seen.at = getelementptr i64, ptr %guard, i64 1
-  store i64 %tag, ptr %seen.at
-  ret i1 true
-no:
-  ret i1 false
-}
 
-; The entry for a key and device, or null. Guards first.
-define internal ptr @find(ptr %state, ptr %gil, ptr %keys, i64 %device) alwaysinline {
-entry:
-  %table = load atomic ptr, ptr %state acquire, align 8
-  %empty = icmp eq ptr %table, null
-  br i1 %empty, label %miss, label %words
-words:
-  %nw = load i64, ptr %table
-  %wp.at = getelementptr i64, ptr %table, i64 TABLE_WORD_GUARDS
-  %wp = load ptr, ptr %wp.at
-  br label %word.head
-word.head:
-  %wi = phi i64 [0, %words], [%wi.next, %word.body]
-  %word.more = icmp ult i64 %wi, %nw
-  br i1 %word.more, label %word.body, label %dicts
-word.body:
-  %rec = getelementptr {ptr, i64, i64}, ptr %wp, i64 %wi
-  %at = load ptr, ptr %rec
-  %mask.at = getelementptr i64, ptr %rec, i64 1
-  %mask = load i64, ptr %mask.at
-  %want.at = getelementptr i64, ptr %rec, i64 2
-  %want = load i64, ptr %want.at
-  %now = load i64, ptr %at
-  %masked = and i64 %now, %mask
-  %word.same = icmp eq i64 %masked, %want
-  %wi.next = add i64 %wi, 1
-  br i1 %word.same, label %word.head, label %miss
-dicts:
-  %nd.at = getelementptr i64, ptr %table, i64 TABLE_DICT_COUNT
-  %nd = load i64, ptr %nd.at
-  %dp.at = getelementptr i64, ptr %table, i64 TABLE_DICT_GUARDS
-  %dp = load ptr, ptr %dp.at
-  br label %dict.head
-dict.head:
-  %di = phi i64 [0, %dicts], [%di.next, %dict.next]
-  %dict.more = icmp ult i64 %di, %nd
-  br i1 %dict.more, label %dict.body, label %search
-dict.body:
-  %guard = getelementptr {ptr, i64, ptr, i64, ptr}, ptr %dp, i64 %di
-  %dict = load ptr, ptr %guard
-  %tag.at = getelementptr i8, ptr %dict, i64 DICT_VERSION_TAG
-  %tag = load i64, ptr %tag.at
-  %seen.at = getelementptr i64, ptr %guard, i64 1
-  %seen = load i64, ptr %seen.at
-  %dict.same = icmp eq i64 %tag, %seen
-  br i1 %dict.same, label %dict.next, label %dict.moved
-dict.moved:
-  %still = call i1 @recheck(ptr %gil, ptr %guard)
-  br i1 %still, label %dict.next, label %miss
-dict.next:
-  %di.next = add i64 %di, 1
-  br label %dict.head
-search:
-  %n.at = getelementptr i64, ptr %table, i64 TABLE_ENTRY_COUNT
-  %n = load atomic i64, ptr %n.at acquire, align 8
-  %entries.at = getelementptr i64, ptr %table, i64 TABLE_ENTRIES
-  %entries = load ptr, ptr %entries.at
-  %stride.at = getelementptr i64, ptr %table, i64 TABLE_STRIDE
-  %stride = load i64, ptr %stride.at
-  %nk.at = getelementptr i64, ptr %table, i64 TABLE_KEY_WORDS
-  %nk = load i64, ptr %nk.at
-  %hint.at = getelementptr i64, ptr %table, i64 TABLE_HINT
-  %hint = load i64, ptr %hint.at
-  br label %entry.head
-entry.head:
-  %ei = phi i64 [0, %search], [%ei.next, %entry.next]
-  %entry.more = icmp ult i64 %ei, %n
-  br i1 %entry.more, label %entry.body, label %miss
-entry.body:
-  %shifted = add i64 %hint, %ei
-  %over = icmp uge i64 %shifted, %n
-  %wrapped = sub i64 %shifted, %n
-  %index = select i1 %over, i64 %wrapped, i64 %shifted
-  %offset = mul i64 %index, %stride
-  %candidate = getelementptr i8, ptr %entries, i64 %offset
-  %device.at = getelementptr i64, ptr %candidate, i64 ENTRY_DEVICE
-  %its.device = load i64, ptr %device.at
-  %device.same = icmp eq i64 %its.device, %device
-  br i1 %device.same, label %key.head, label %entry.next
-key.head:
-  %ki = phi i64 [0, %entry.body], [%ki.next, %key.body]
-  %key.more = icmp ult i64 %ki, %nk
-  br i1 %key.more, label %key.body, label %found
-key.body:
-  %mine.at = getelementptr i64, ptr %keys, i64 %ki
-  %mine = load i64, ptr %mine.at
-  %key.index = add i64 %ki, ENTRY_WORDS
-  %its.at = getelementptr i64, ptr %candidate, i64 %key.index
-  %its = load i64, ptr %its.at
-  %key.same = icmp eq i64 %mine, %its
-  %ki.next = add i64 %ki, 1
-  br i1 %key.same, label %key.head, label %entry.next
-entry.next:
-  %ei.next = add i64 %ei, 1
-  br label %entry.head
-found:
-  %first = icmp eq i64 %ei, 0
-  br i1 %first, label %hit, label %move
-move:
-  store i64 %index, ptr %hint.at
-  br label %hit
-hit:
-  ret ptr %candidate
-miss:
-  ret ptr null
-}
+@functools.cache
+def install(target: str) -> engine.Compiled:
+    """Compile the launch functions of a target and make them known as symbols. NativeError where something is not as it must be."""
+    import torch
 
-; 1: launch, 0: an empty grid, -1: whatever Triton does with such a grid.
-define internal i32 @grid(i64 %gx, i64 %gy, i64 %gz, i64 %ctas) alwaysinline {
-entry:
-  %any = or i64 %gx, %gy
-  %all = or i64 %any, %gz
-  %fits = icmp ult i64 %all, 2147483648
-  br i1 %fits, label %small, label %odd
-small:
-  %xy = mul i64 %gx, %gy
-  %xy.fits = icmp ult i64 %xy, 2147483648
-  br i1 %xy.fits, label %medium, label %odd
-medium:
-  %xyz = mul i64 %xy, %gz
-  %xyz.fits = icmp ult i64 %xyz, 2147483648
-  %xc = mul i64 %gx, %ctas
-  %xc.fits = icmp ult i64 %xc, 2147483648
-  %both = and i1 %xyz.fits, %xc.fits
-  br i1 %both, label %normal, label %odd
-normal:
-  %nonempty = icmp ne i64 %xyz, 0
-  %code = zext i1 %nonempty to i32
-  ret i32 %code
-odd:
-  ret i32 -1
-}
+    verify()
+    symbols.load_libraries()
+    if target == CUDA_TARGET:
+        engine.load_library("libcuda.so.1")
+    text = numbers(launch_text.COMMON + _wrap_text() + TARGETS[target])
+    for name in sorted(set(re.findall(r"@(_?Py\w+)", text))):
+        engine.add_symbol(name, engine.api_address(name))
+    compiled = engine.compile_ir(text, name=f"launch runtime, {target}")
+    if target == CUDA_TARGET:
+        _verify_cuda(compiled, torch)
+    for name in (f"trident_launch_{target}", f"trident_launch_{target}_floor"):
+        engine.add_symbol(name, compiled.address(name))
+    for name in ("trident_launch_tensor", "trident_launch_miss"):  # the same code in every target's module: the first one serves
+        if not engine.find_symbol(name):
+            engine.add_symbol(name, compiled.address(name))
+    return compiled
 
-define internal void @fill(ptr %entry, ptr %slots, ptr %params, i64 %n) alwaysinline {
-entry:
-  %plan.at = getelementptr i64, ptr %entry, i64 ENTRY_PLAN
-  %plan = load ptr, ptr %plan.at
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%next, %body]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %body, label %done
-body:
-  %at = getelementptr i64, ptr %plan, i64 %i
-  %where = load i64, ptr %at
-  %near = icmp ult i64 %where, PLAN_OFFSETS
-  %slot = getelementptr i8, ptr %slots, i64 %where
-  %far = inttoptr i64 %where to ptr
-  %pointer = select i1 %near, ptr %slot, ptr %far
-  %to = getelementptr ptr, ptr %params, i64 %i
-  store ptr %pointer, ptr %to
-  %next = add i64 %i, 1
-  br label %head
-done:
-  ret void
-}
 
-define internal void @count(ptr %state, i64 %word) alwaysinline {
-  %at = getelementptr i64, ptr %state, i64 %word
-  %old = load i64, ptr %at
-  %new = add i64 %old, 1
-  store i64 %new, ptr %at
-  ret void
-}
+def _verify_cuda(compiled: engine.Compiled, torch: Any) -> None:
+    """Native code must see the current device and streams that torch reports, a side stream included."""
+    device_of = ctypes.CFUNCTYPE(ctypes.c_int32)(compiled.address("trident_launch_cuda_device"))
+    stream_of = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p)(compiled.address("trident_launch_cuda_stream"))
+    device = torch.cuda.current_device()
+    if device_of() != device:
+        raise NativeError("the current CUDA device that native code reads is not torch's")
 
-; A new reference to the Python object of an operand, or null with an exception set.
-define internal ptr @box(ptr %at, i8 %kind) {
-entry:
-  switch i8 %kind, label %object [ i8 0, label %tensor  i8 1, label %int  i8 2, label %float  i8 3, label %bool ]
-tensor:
-  %t = load ptr, ptr %at
-  %to = call ptr @wrap(ptr %t)
-  ret ptr %to
-int:
-  %i = load i64, ptr %at
-  %io = call ptr @PyLong_FromLongLong(i64 %i)
-  ret ptr %io
-float:
-  %f = load double, ptr %at
-  %fo = call ptr @PyFloat_FromDouble(double %f)
-  ret ptr %fo
-bool:
-  %b = load i64, ptr %at
-  %bo = call ptr @PyBool_FromLong(i64 %b)
-  ret ptr %bo
-object:
-  %o = load ptr, ptr %at
-  call void @Py_IncRef(ptr %o)
-  ret ptr %o
-}
+    def agree() -> bool:
+        out = ctypes.c_uint64(0)
+        return stream_of(device, ctypes.addressof(out)) == 0 and out.value == torch.cuda.current_stream(device).cuda_stream
 
-define internal ptr @box_all(ptr %state, ptr %values) {
-entry:
-  %n.at = getelementptr i64, ptr %state, i64 STATE_OPERANDS
-  %n = load i64, ptr %n.at
-  %kinds.at = getelementptr i64, ptr %state, i64 STATE_KINDS
-  %kinds = load ptr, ptr %kinds.at
-  %tuple = call ptr @PyTuple_New(i64 %n)
-  %made = icmp ne ptr %tuple, null
-  br i1 %made, label %head, label %none
-head:
-  %i = phi i64 [0, %entry], [%next, %keep]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %body, label %done
-body:
-  %kind.at = getelementptr i8, ptr %kinds, i64 %i
-  %kind = load i8, ptr %kind.at
-  %at = getelementptr i64, ptr %values, i64 %i
-  %object = call ptr @box(ptr %at, i8 %kind)
-  %boxed = icmp ne ptr %object, null
-  br i1 %boxed, label %keep, label %drop
-keep:
-  %r = call i32 @PyTuple_SetItem(ptr %tuple, i64 %i, ptr %object)
-  %next = add i64 %i, 1
-  br label %head
-done:
-  ret ptr %tuple
-drop:
-  call void @Py_DecRef(ptr %tuple)
-  br label %none
-none:
-  ret ptr null
-}
-
-define internal void @drop(ptr %object) {
-entry:
-  %null = icmp eq ptr %object, null
-  br i1 %null, label %done, label %drop
-drop:
-  call void @Py_DecRef(ptr %object)
-  br label %done
-done:
-  ret void
-}
-
-; Launch through Python: miss(gx, gy, gz, operands, key or None). %keys null: no key could be computed. 0 or FAILED.
-define i32 @trident_launch_miss(ptr %state, ptr %gil, i64 %gx, i64 %gy, i64 %gz, ptr %values, ptr %keys) {
-entry:
-  %saved = load ptr, ptr %gil
-  call void @acquire(ptr %gil)
-  call void @count(ptr %state, i64 STATE_MISSES)
-  %args = alloca [6 x ptr]
-  %a0 = getelementptr ptr, ptr %args, i64 1
-  %a1 = getelementptr ptr, ptr %args, i64 2
-  %a2 = getelementptr ptr, ptr %args, i64 3
-  %a3 = getelementptr ptr, ptr %args, i64 4
-  %a4 = getelementptr ptr, ptr %args, i64 5
-  %x = call ptr @PyLong_FromLongLong(i64 %gx)
-  %y = call ptr @PyLong_FromLongLong(i64 %gy)
-  %z = call ptr @PyLong_FromLongLong(i64 %gz)
-  %tuple = call ptr @box_all(ptr %state, ptr %values)
-  %keyless = icmp eq ptr %keys, null
-  %length.at = getelementptr i64, ptr %state, i64 STATE_KEY_BYTES
-  %length = load i64, ptr %length.at
-  %used = select i1 %keyless, i64 0, i64 %length
-  %bytes = call ptr @PyBytes_FromStringAndSize(ptr %keys, i64 %used)
-  store ptr %x, ptr %a0
-  store ptr %y, ptr %a1
-  store ptr %z, ptr %a2
-  store ptr %tuple, ptr %a3
-  store ptr %bytes, ptr %a4
-  %fx = icmp eq ptr %x, null
-  %fy = icmp eq ptr %y, null
-  %fz = icmp eq ptr %z, null
-  %ft = icmp eq ptr %tuple, null
-  %fb = icmp eq ptr %bytes, null
-  %f1 = or i1 %fx, %fy
-  %f2 = or i1 %f1, %fz
-  %f3 = or i1 %f2, %ft
-  %f4 = or i1 %f3, %fb
-  br i1 %f4, label %clean, label %call
-call:
-  %miss.at = getelementptr i64, ptr %state, i64 STATE_MISS
-  %miss = load ptr, ptr %miss.at
-  %result = call ptr @PyObject_Vectorcall(ptr %miss, ptr %a0, i64 -9223372036854775803, ptr null)
-  br label %clean
-clean:
-  %got = phi ptr [null, %entry], [%result, %call]
-  call void @drop(ptr %x)
-  call void @drop(ptr %y)
-  call void @drop(ptr %z)
-  call void @drop(ptr %tuple)
-  call void @drop(ptr %bytes)
-  %bad = icmp eq ptr %got, null
-  br i1 %bad, label %failed, label %fine
-failed:
-  ret i32 FAILED
-fine:
-  call void @Py_DecRef(ptr %got)
-  %was.free = icmp ne ptr %saved, null
-  br i1 %was.free, label %give, label %done
-give:
-  %again = call ptr @PyEval_SaveThread()
-  store ptr %again, ptr %gil
-  br label %done
-done:
-  ret i32 LAUNCHED
-}
-"""
-
-_WRAP = {
-    # THPVariable_Wrap(const TensorBase&)
-    "_Z16THPVariable_WrapRKN2at10TensorBaseE": """
-declare ptr @_Z16THPVariable_WrapRKN2at10TensorBaseE(ptr)
-define internal ptr @wrap(ptr %tensor) {
-  %object = call ptr @_Z16THPVariable_WrapRKN2at10TensorBaseE(ptr %tensor)
-  ret ptr %object
-}
-""",
-    # THPVariable_Wrap(TensorBase&&): it takes what it is given, so it gets a reference of its own.
-    "_Z16THPVariable_WrapON2at10TensorBaseE": """
-declare ptr @_Z16THPVariable_WrapON2at10TensorBaseE(ptr)
-declare i32 @aoti_torch_new_tensor_handle(ptr, ptr)
-declare i32 @aoti_torch_delete_tensor_object(ptr)
-declare ptr @PyErr_NoMemory()
-define internal ptr @wrap(ptr %tensor) {
-entry:
-  %out = alloca ptr
-  %r = call i32 @aoti_torch_new_tensor_handle(ptr %tensor, ptr %out)
-  %ok = icmp eq i32 %r, 0
-  br i1 %ok, label %yes, label %no
-yes:
-  %copy = load ptr, ptr %out
-  %object = call ptr @_Z16THPVariable_WrapON2at10TensorBaseE(ptr %copy)
-  %r2 = call i32 @aoti_torch_delete_tensor_object(ptr %copy)
-  ret ptr %object
-no:
-  %null = call ptr @PyErr_NoMemory()
-  ret ptr null
-}
-""",
-}
-
-# What differs between targets, in the shape of three steps: the device index, the state that a launch needs besides the
-# parameters, and the launch.
-_CPU = """
-define i32 @trident_launch_cpu(ptr %state, ptr %gil, i64 %gx, i64 %gy, i64 %gz, ptr %keys, ptr %slots) {
-entry:
-  %saved = load ptr, ptr %gil
-  %entry.ptr = call ptr @find(ptr %state, ptr %gil, ptr %keys, i64 0)
-  %missed = icmp eq ptr %entry.ptr, null
-  br i1 %missed, label %miss, label %grid
-grid:
-  %g = call i32 @grid(i64 %gx, i64 %gy, i64 %gz, i64 1)
-  switch i32 %g, label %miss [ i32 1, label %go  i32 0, label %restore ]
-go:
-  %n.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_PARAM_COUNT
-  %n = load i64, ptr %n.at
-  %params = alloca ptr, i64 %n
-  call void @fill(ptr %entry.ptr, ptr %slots, ptr %params, i64 %n)
-  call void @count(ptr %state, i64 STATE_HITS)
-  %function = load ptr, ptr %entry.ptr
-  %x = trunc i64 %gx to i32
-  %y = trunc i64 %gy to i32
-  %z = trunc i64 %gz to i32
-  %now = load ptr, ptr %gil
-  %held = icmp eq ptr %now, null
-  br i1 %held, label %give, label %call
-give:
-  %mine = call ptr @PyEval_SaveThread()
-  store ptr %mine, ptr %gil
-  br label %call
-call:
-  call void %function(ptr %params, i32 %x, i32 %y, i32 %z)
-  br label %restore
-restore:
-  %was.held = icmp eq ptr %saved, null
-  br i1 %was.held, label %take, label %drop
-take:
-  call void @acquire(ptr %gil)
-  ret i32 LAUNCHED
-drop:
-  %is = load ptr, ptr %gil
-  %is.held = icmp eq ptr %is, null
-  br i1 %is.held, label %free, label %done
-free:
-  %again = call ptr @PyEval_SaveThread()
-  store ptr %again, ptr %gil
-  br label %done
-done:
-  ret i32 LAUNCHED
-miss:
-  ret i32 MISS
-}
-
-; The same kernel %count times with nothing around it: the floor that a launch is measured against.
-define i32 @trident_launch_cpu_floor(ptr %entry.ptr, ptr %slots, i32 %gx, i32 %gy, i32 %gz, i64 %count) {
-entry:
-  %n.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_PARAM_COUNT
-  %n = load i64, ptr %n.at
-  %params = alloca ptr, i64 %n
-  call void @fill(ptr %entry.ptr, ptr %slots, ptr %params, i64 %n)
-  %function = load ptr, ptr %entry.ptr
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%next, %body]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %body, label %done
-body:
-  call void %function(ptr %params, i32 %gx, i32 %gy, i32 %gz)
-  %next = add i64 %i, 1
-  br label %head
-done:
-  ret i32 0
-}
-"""
-
-_CUDA = """
-declare i32 @_ZN3c104cuda9GetDeviceEPa(ptr)
-declare i32 @aoti_torch_get_current_cuda_stream(i32, ptr)
-declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
-declare i32 @cuLaunchKernelEx(ptr, ptr, ptr, ptr)
-declare i32 @cuGetErrorString(i32, ptr)
-declare ptr @PyErr_Format(ptr, ptr, ...)
-@PyExc_RuntimeError = external global ptr
-@message = internal constant [25 x i8] c"Triton Error [CUDA]: %s\\00\\00"
-@unknown = internal constant [14 x i8] c"unknown error\\00"
-
-; Index of the current device, or -1.
-define i32 @trident_launch_cuda_device() {
-entry:
-  %out = alloca i8
-  %r = call i32 @_ZN3c104cuda9GetDeviceEPa(ptr %out)
-  %ok = icmp eq i32 %r, 0
-  %index = load i8, ptr %out
-  %wide = sext i8 %index to i32
-  %device = select i1 %ok, i32 %wide, i32 -1
-  ret i32 %device
-}
-
-define i32 @trident_launch_cuda_stream(i32 %device, ptr %out) {
-  %r = call i32 @aoti_torch_get_current_cuda_stream(i32 %device, ptr %out)
-  ret i32 %r
-}
-
-define internal i32 @submit(ptr %entry.ptr, ptr %params, i32 %gx, i32 %gy, i32 %gz, ptr %stream) alwaysinline {
-entry:
-  %function = load ptr, ptr %entry.ptr
-  %block.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_BLOCK_SHARED
-  %block = load i32, ptr %block.at
-  %shared.at = getelementptr i32, ptr %block.at, i64 1
-  %shared = load i32, ptr %shared.at
-  %ctas.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_CTAS
-  %ctas = load i32, ptr %ctas.at
-  %x = mul i32 %gx, %ctas
-  %count.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_ATTR_COUNT
-  %count = load i32, ptr %count.at
-  %plain = icmp eq i32 %count, 0
-  br i1 %plain, label %simple, label %extended
-simple:
-  %r0 = call i32 @cuLaunchKernel(ptr %function, i32 %x, i32 %gy, i32 %gz, i32 %block, i32 1, i32 1, i32 %shared, ptr %stream, ptr %params, ptr null)
-  ret i32 %r0
-extended:
-  %config = alloca {i32, i32, i32, i32, i32, i32, i32, ptr, ptr, i32}
-  %c.y = getelementptr i8, ptr %config, i64 4
-  %c.z = getelementptr i8, ptr %config, i64 8
-  %c.bx = getelementptr i8, ptr %config, i64 12
-  %c.by = getelementptr i8, ptr %config, i64 16
-  %c.bz = getelementptr i8, ptr %config, i64 20
-  %c.shared = getelementptr i8, ptr %config, i64 24
-  %c.stream = getelementptr i8, ptr %config, i64 32
-  %c.attrs = getelementptr i8, ptr %config, i64 40
-  %c.count = getelementptr i8, ptr %config, i64 48
-  %attrs.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_ATTRS
-  %attrs = load ptr, ptr %attrs.at
-  store i32 %x, ptr %config
-  store i32 %gy, ptr %c.y
-  store i32 %gz, ptr %c.z
-  store i32 %block, ptr %c.bx
-  store i32 1, ptr %c.by
-  store i32 1, ptr %c.bz
-  store i32 %shared, ptr %c.shared
-  store ptr %stream, ptr %c.stream
-  store ptr %attrs, ptr %c.attrs
-  store i32 %count, ptr %c.count
-  %r1 = call i32 @cuLaunchKernelEx(ptr %config, ptr %function, ptr %params, ptr null)
-  ret i32 %r1
-}
-
-define internal i32 @raise(ptr %gil, i32 %code) noinline {
-entry:
-  call void @acquire(ptr %gil)
-  %text = alloca ptr
-  store ptr @unknown, ptr %text
-  %r = call i32 @cuGetErrorString(i32 %code, ptr %text)
-  %got = load ptr, ptr %text
-  %null = icmp eq ptr %got, null
-  %string = select i1 %null, ptr @unknown, ptr %got
-  %type = load ptr, ptr @PyExc_RuntimeError
-  %none = call ptr (ptr, ptr, ...) @PyErr_Format(ptr %type, ptr @message, ptr %string)
-  ret i32 FAILED
-}
-
-define i32 @trident_launch_cuda(ptr %state, ptr %gil, i64 %gx, i64 %gy, i64 %gz, ptr %keys, ptr %slots) {
-entry:
-  %saved = load ptr, ptr %gil
-  %stream.at = alloca ptr
-  %device = call i32 @trident_launch_cuda_device()
-  %device.wide = sext i32 %device to i64
-  %entry.ptr = call ptr @find(ptr %state, ptr %gil, ptr %keys, i64 %device.wide)
-  %missed = icmp eq ptr %entry.ptr, null
-  br i1 %missed, label %miss, label %grid
-grid:
-  %ctas.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_CTAS
-  %ctas = load i64, ptr %ctas.at
-  %g = call i32 @grid(i64 %gx, i64 %gy, i64 %gz, i64 %ctas)
-  switch i32 %g, label %miss [ i32 1, label %go  i32 0, label %restore ]
-go:
-  %sr = call i32 @aoti_torch_get_current_cuda_stream(i32 %device, ptr %stream.at)
-  %s.ok = icmp eq i32 %sr, 0
-  br i1 %s.ok, label %ready, label %miss
-ready:
-  %stream = load ptr, ptr %stream.at
-  %n.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_PARAM_COUNT
-  %n = load i64, ptr %n.at
-  %params = alloca ptr, i64 %n
-  call void @fill(ptr %entry.ptr, ptr %slots, ptr %params, i64 %n)
-  %x = trunc i64 %gx to i32
-  %y = trunc i64 %gy to i32
-  %z = trunc i64 %gz to i32
-  %now = load ptr, ptr %gil
-  %held = icmp eq ptr %now, null
-  br i1 %held, label %give, label %call
-give:
-  %mine = call ptr @PyEval_SaveThread()
-  store ptr %mine, ptr %gil
-  br label %call
-call:
-  %r = call i32 @submit(ptr %entry.ptr, ptr %params, i32 %x, i32 %y, i32 %z, ptr %stream)
-  switch i32 %r, label %error [ i32 0, label %hit  i32 CUDA_ERROR_INVALID_CONTEXT, label %miss ]
-hit:
-  call void @count(ptr %state, i64 STATE_HITS)
-  br label %restore
-restore:
-  %was.held = icmp eq ptr %saved, null
-  br i1 %was.held, label %take, label %drop
-take:
-  call void @acquire(ptr %gil)
-  ret i32 LAUNCHED
-drop:
-  %is = load ptr, ptr %gil
-  %is.held = icmp eq ptr %is, null
-  br i1 %is.held, label %free, label %done
-free:
-  %again = call ptr @PyEval_SaveThread()
-  store ptr %again, ptr %gil
-  br label %done
-done:
-  ret i32 LAUNCHED
-error:
-  %failed = call i32 @raise(ptr %gil, i32 %r)
-  ret i32 FAILED
-miss:
-  ret i32 MISS
-}
-
-; The same kernel %count times with nothing around it: the floor that a launch is measured against.
-define i32 @trident_launch_cuda_floor(ptr %entry.ptr, ptr %slots, i32 %gx, i32 %gy, i32 %gz, i64 %count) {
-entry:
-  %n.at = getelementptr i64, ptr %entry.ptr, i64 ENTRY_PARAM_COUNT
-  %n = load i64, ptr %n.at
-  %params = alloca ptr, i64 %n
-  call void @fill(ptr %entry.ptr, ptr %slots, ptr %params, i64 %n)
-  %stream.at = alloca ptr
-  %device = call i32 @trident_launch_cuda_device()
-  %sr = call i32 @aoti_torch_get_current_cuda_stream(i32 %device, ptr %stream.at)
-  %s.ok = icmp eq i32 %sr, 0
-  br i1 %s.ok, label %start, label %bad
-start:
-  %stream = load ptr, ptr %stream.at
-  br label %head
-head:
-  %i = phi i64 [0, %start], [%next, %fine]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %body, label %done
-body:
-  %r = call i32 @submit(ptr %entry.ptr, ptr %params, i32 %gx, i32 %gy, i32 %gz, ptr %stream)
-  %ok = icmp eq i32 %r, 0
-  br i1 %ok, label %fine, label %stop
-fine:
-  %next = add i64 %i, 1
-  br label %head
-done:
-  ret i32 0
-stop:
-  ret i32 %r
-bad:
-  ret i32 -1
-}
-"""
+    with torch.cuda.stream(torch.cuda.Stream(device)):
+        side = agree()
+    if not (agree() and side):
+        raise NativeError("the current CUDA stream that native code reads is not torch's")

@@ -10,10 +10,11 @@ May import: errors.
 from __future__ import annotations
 
 import ctypes
+import dis
 import platform
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FrameType, FunctionType
@@ -173,6 +174,11 @@ def thread_state() -> int:
     return _get_thread_state()
 
 
+def interpreter() -> int:
+    """Address of the PyInterpreterState."""
+    return _get_interpreter()
+
+
 _get_thread_state = ctypes.PYFUNCTYPE(ctypes.c_size_t)(("PyThreadState_Get", ctypes.pythonapi))
 _get_interpreter = ctypes.PYFUNCTYPE(ctypes.c_size_t)(("PyInterpreterState_Get", ctypes.pythonapi))
 _get_thread_state_id = ctypes.PYFUNCTYPE(ctypes.c_uint64, ctypes.c_size_t)(("PyThreadState_GetID", ctypes.pythonapi))
@@ -184,6 +190,18 @@ def _check(what: str, found: object, expected: object) -> None:
     if found != expected:
         raise UnsupportedPython(f"CPython {platform.python_version()}: {what} is not where Trident's table says "
                                 f"(found {found!r}, expected {expected!r})")
+
+
+def _peek(address: int, size: int = WORD) -> int:
+    """A number in memory that may not be there: a table that is wrong must end in an error, not in a crash."""
+    try:
+        with open("/proc/self/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return int.from_bytes(memory.read(size), sys.byteorder)
+    except PermissionError:
+        return int.from_bytes(ctypes.string_at(address, size), sys.byteorder)
+    except (OSError, ValueError, OverflowError) as error:
+        raise UnsupportedPython(f"CPython {platform.python_version()}: a pointer in Trident's table points nowhere") from error
 
 
 def _platform() -> Layout:
@@ -199,9 +217,15 @@ def _platform() -> Layout:
     return TABLE[sys.version_info[1]]
 
 
-def _planted(a: Any, b: Any, /, c: Any, d: Any = "default", *rest: Any, e: Any, f: Any = 3, **more: Any) -> tuple[Any, ...]:
+def _planted(a: Any, b: Any, /, c: Any, d: Any, e: Any, *rest: Any, f: Any, g: Any, h: Any, **more: Any) -> tuple[Any, ...]:
+    """Every count of the code object is another number: 5 arguments, 2 positional-only, 3 keyword-only, one cell."""
     local = [a, b, c, d]
-    return _frame_facts(sys._getframe(), _planted_layout[0], (a, b, c, d, e, f, rest, more, local))
+    return _frame_facts(sys._getframe(), _planted_layout[0], (a, b, c, d, e, f, g, h, rest, more)), lambda: local
+
+
+def _suspended(a: int, b: int) -> Generator[int, None, None]:
+    for c in (a, b):
+        yield c
 
 
 _planted_layout: list[Layout] = []
@@ -210,15 +234,15 @@ _planted_layout: list[Layout] = []
 def _check_code(t: Layout) -> None:
     code = _planted.__code__
     at = id(code)
-    for field, expected in (("code_flags", code.co_flags), ("code_argcount", 4), ("code_posonlyargcount", 2),
-                            ("code_kwonlyargcount", 2), ("code_stacksize", code.co_stacksize),
-                            ("code_nlocalsplus", len(code.co_varnames))):
+    for field, expected in (("code_flags", code.co_flags), ("code_argcount", 5), ("code_posonlyargcount", 2),
+                            ("code_kwonlyargcount", 3), ("code_stacksize", code.co_stacksize),
+                            ("code_nlocalsplus", len(code.co_varnames) + 1)):
         _check(field, int32(at + getattr(t, field)), expected)
-    names = ctypes.cast(word(at + t.code_localsplusnames), ctypes.py_object).value
-    _check("code_localsplusnames", names, code.co_varnames)
+    names = word(at + t.code_localsplusnames)
+    _check("code_localsplusnames", _peek(names + OB_TYPE), id(tuple))
+    _check("code_localsplusnames", ctypes.cast(names, ctypes.py_object).value, (*code.co_varnames, "local"))
     adaptive = code._co_code_adaptive  # type: ignore[attr-defined]
     _check("code_start", ctypes.string_at(at + t.code_start, len(adaptive)), adaptive)
-    import dis
     resume = dis.opmap["RESUME"]
     _check("code_firsttraceable", int32(at + t.code_firsttraceable), code.co_code.index(bytes((resume, 0))) // 2)
 
@@ -253,11 +277,16 @@ def _frame_facts(frame: FrameType, t: Layout, values: tuple[Any, ...]) -> tuple[
     _check("frame_prev_instr", word(at + t.frame_prev_instr) - id(frame.f_code) - t.code_start, frame.f_lasti)
     for index, value in enumerate(values):
         _check("frame_localsplus", word(at + t.frame_localsplus + WORD * index), id(value))
+    suspended = _suspended(1, 2)
+    next(suspended)
+    _check("frame_owner", uint8(interpreter_frame(suspended.gi_frame) + t.frame_owner), 1)
+    _check("frame_stacktop", int32(interpreter_frame(suspended.gi_frame) + t.frame_stacktop), 3 + 1)
     # The frame of this function is the running one, and that one is its caller.
     mine = interpreter_frame(sys._getframe())
     _check("frame_previous", word(mine + t.frame_previous), at)
     tstate = thread_state()
     cframe = word(tstate + t.tstate_cframe)
+    _peek(cframe + t.cframe_current_frame)
     running = ctypes.c_uint64.from_address(cframe + t.cframe_current_frame).value  # not word(): that would be the running frame
     _check("tstate_cframe", running, mine)
     return values
@@ -288,7 +317,7 @@ def _check_tracing(t: Layout, field: str, get: Callable[[], object], set_: Calla
     set_(_no_trace)
     try:
         during = word(at) != 0
-        use_tracing = tracing < 0 or uint8(word(tstate + t.tstate_cframe) + tracing) != 0
+        use_tracing = tracing < 0 or _peek(word(tstate + t.tstate_cframe) + tracing, 1) == 255
     finally:
         set_(None)
     _check(field, during, True)
@@ -333,7 +362,7 @@ def verify(t: Layout) -> Layout:
     try:
         _check_code(t)
         _check_function(t)
-        _planted(object(), "b", 3.5, "d", 7, 8, e=object(), extra=1)
+        _planted(object(), "b", 3.5, "d", 5, 6, 7, f=object(), g=8, h=9, extra=1)
         _check_thread(t)
         _check_monitoring(t)
     finally:

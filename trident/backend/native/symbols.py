@@ -22,7 +22,7 @@ from trident.errors import UnsupportedTorch
 LIBRARIES: Final = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
 OPTIONAL_LIBRARIES: Final = ("libc10_cuda.so", "libtorch_cuda.so")
 
-_ENTRY: Final = re.compile(rb"_ZN2at4_ops(\d+)([A-Za-z0-9_]+?)4callE([A-Za-z0-9_]*)\x00")
+_ENTRY: Final = re.compile(rb"_ZN2at4_ops([0-9]+)([^\x00]*?)4callE[^\x00]*")
 
 
 class MangledError(ValueError):
@@ -83,7 +83,7 @@ def operator_entries() -> dict[str, str]:
         for cut in range(1, len(digits) + 1):
             name = digits[cut:] + rest
             if int(digits[:cut]) == len(name):
-                entries[name.decode()] = match[0][:-1].decode()
+                entries[name.decode()] = match[0].decode()
                 break
     return entries
 

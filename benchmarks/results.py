@@ -1,0 +1,163 @@
+"""Results files: what was measured, where, with what and by which command; as JSON, as Markdown and on the terminal."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import ROOT
+from .measure import Case, Row
+
+FOLDER = ROOT / "benchmarks" / "results"
+PACKAGES = ("torch", "triton", "torch-mlir", "llvmlite", "bytecode")
+UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def processor() -> str:
+    """Model name of the CPU."""
+    try:
+        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match[1].strip() if match else platform.machine()
+
+
+def driver() -> str | None:
+    try:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()[0].strip()
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return None
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    facts: dict[str, Any] = {"cpu": processor(), "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()}
+    if device.type == "cuda":
+        facts |= {"gpu": torch.cuda.get_device_name(device), "driver": driver(), "cuda": torch.version.cuda}
+    return facts
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def command() -> str:
+    """The command line of this process, as one would type it in the repository."""
+    script = sys.argv[0]
+    name = "benchmarks" if script.endswith("__main__.py") else f"benchmarks.{Path(script).stem}"
+    return shlex.join(["python", "-m", name, *sys.argv[1:]])
+
+
+def make(device: torch.device, settings: dict[str, Any], measured: list[tuple[Case, list[Row]]]) -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command(),
+        "machine": machine(device),
+        "versions": versions(),
+        "settings": settings,
+        "cases": [
+            {
+                "key": case.key,
+                "title": case.title,
+                "baseline": case.baseline,
+                "rows": [
+                    {"variant": row.variant, "reason": row.reason}
+                    if row.reason or not row.samples
+                    else {
+                        "variant": row.variant,
+                        "median_us": row.median,
+                        "min_us": row.best,
+                        "calls": row.calls,
+                        "samples_us": row.samples,
+                    }
+                    for row in rows
+                ],
+            }
+            for case, rows in measured
+        ],
+    }
+
+
+def unit_for(rows: list[dict[str, Any]]) -> str:
+    largest = max((row["median_us"] for row in rows if "median_us" in row), default=0.0)
+    return "us" if largest < 200 else "ms" if largest < 2e6 else "s"
+
+
+def lines(case: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Variant, median, minimum and ratio to the baseline, as text. A variant without times has its reason as the median."""
+    unit = unit_for(case["rows"])
+    scale = UNITS[unit]
+    base = next((row.get("median_us") for row in case["rows"] if row["variant"] == case["baseline"]), None)
+    made = []
+    for row in case["rows"]:
+        if "median_us" not in row:
+            made.append((row["variant"], f"did not run: {row['reason']}", "", ""))
+            continue
+        ratio = f"{base / row['median_us']:.2f}x" if base else ""
+        digits = 2 if row["median_us"] / scale < 1000 else 0
+        made.append(
+            (row["variant"], f"{row['median_us'] / scale:.{digits}f} {unit}", f"{row['min_us'] / scale:.{digits}f} {unit}", ratio)
+        )
+    return made
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    for case in result["cases"]:
+        table = Table(title=case["title"], title_justify="left", box=box.SIMPLE_HEAVY)
+        table.add_column("")
+        for heading in ("median", "min", f"vs {case['baseline']}"):
+            table.add_column(heading, justify="right")
+        for variant, median, best, ratio in lines(case):
+            table.add_row(variant, escape(median), best, ratio)
+        console.print(table)
+
+
+def markdown(result: dict[str, Any]) -> str:
+    describe = lambda facts: ", ".join(f"{name} {value}" for name, value in facts.items())  # noqa: E731
+    text = [
+        f"# Benchmarks, {result['date']}",
+        "",
+        f"- command: `{result['command']}`",
+        f"- machine: {describe(result['machine'])}",
+        f"- versions: {describe(result['versions'])}",
+        f"- settings: {describe(result['settings'])}",
+        "",
+        "Ratios are how many times faster than the baseline named in the heading; times are per call.",
+    ]
+    for case in result["cases"]:
+        text += ["", f"## {case['title']}", "", f"| | median | min | vs {case['baseline']} |", "|---|---:|---:|---:|"]
+        text += [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines(case)]
+    return "\n".join(text) + "\n"
+
+
+def save(result: dict[str, Any], name: str = "") -> list[Path]:
+    """Writes <date>-<machine>[-name].json and .md; an older file of that name is replaced."""
+    facts = result["machine"]
+    label = re.sub(r"[^a-z0-9]+", "-", facts.get("gpu", facts["cpu"]).lower()).strip("-")
+    stem = "-".join(filter(None, (result["date"].split()[0], label, name)))
+    FOLDER.mkdir(exist_ok=True)
+    paths = [FOLDER / f"{stem}.json", FOLDER / f"{stem}.md"]
+    paths[0].write_text(json.dumps(result, indent=1) + "\n")
+    paths[1].write_text(markdown(result))
+    return paths

@@ -1,0 +1,112 @@
+"""frame_hook: undecorated code, the same SCM, chaining, nesting, exceptions."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import trident
+
+X = torch.randn(4, 8)
+
+
+def plain(x, k=2):
+    return torch.relu(x) * k + 1
+
+
+def outer(x):
+    return plain(x) + plain(x, 3)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.tanh(self.up(x))
+
+
+def test_captures_undecorated_functions() -> None:
+    expected = outer(X)
+    with trident.frame_hook():
+        for _ in range(4):
+            assert torch.equal(outer(X), expected)
+    assert trident.explain(outer).hits >= 2
+    hits = trident.explain(outer).hits
+    assert torch.equal(outer(X), expected)
+    assert trident.explain(outer).hits == hits
+
+
+def test_captures_modules() -> None:
+    net = Net()
+    expected = net(X)
+    before = trident.stats()["hits"]
+    with trident.frame_hook():
+        for _ in range(4):
+            assert torch.equal(net(X), expected)
+    assert trident.stats()["hits"] > before
+
+
+def test_code_without_tensors_is_left_alone() -> None:
+    def fib(n):
+        return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+    with trident.frame_hook():
+        assert fib(15) == 610
+    with pytest.raises(TypeError):
+        assert trident.explain(fib).specializations == ()
+        raise TypeError
+
+
+def test_exceptions_pass_and_the_hook_goes() -> None:
+    def bad(x):
+        y = x + 1
+        return y @ y
+
+    for _ in range(3):
+        with pytest.raises(RuntimeError) as caught, trident.frame_hook():
+            bad(X)
+        assert caught.traceback[-1].name == "bad"
+        assert sum(entry.name == "bad" for entry in caught.traceback) == 1
+    before = trident.stats()["hits"]
+    plain(X)
+    assert trident.stats()["hits"] == before
+
+
+def test_nests() -> None:
+    with trident.frame_hook():
+        with trident.frame_hook():
+            a = outer(X)
+        b = outer(X)
+    assert torch.equal(a, b)
+
+
+def test_only_this_thread() -> None:
+    def elsewhere(x):
+        return x * 5
+
+    seen = []
+    with trident.frame_hook():
+        thread = threading.Thread(target=lambda: seen.append([elsewhere(X) for _ in range(3)]))
+        thread.start()
+        thread.join()
+    assert torch.equal(seen[0][0], X * 5)
+    with pytest.raises(TypeError):
+        trident.explain(elsewhere)
+
+
+def test_generators_run() -> None:
+    def rows(x):
+        yield from (r * 2 for r in x)
+
+    def total(x):
+        return sum(r.sum() for r in rows(x))
+
+    expected = total(X)
+    with trident.frame_hook():
+        for _ in range(3):
+            assert torch.equal(total(X), expected)

@@ -1,0 +1,294 @@
+"""The public face: what jit takes and refuses, what the callable looks like, options, environment, explain."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+import torch
+
+import trident
+from trident.api import entry_of
+
+X, Y = torch.randn(4), torch.randn(4)
+
+
+@trident.jit
+def documented(x: torch.Tensor, y: torch.Tensor, *, scale: int = 2) -> torch.Tensor:
+    """Adds."""
+    return (x + y) * scale
+
+
+def test_it_looks_like_the_function() -> None:
+    assert documented.__name__ == "documented" and documented.__doc__ == "Adds." and documented.__module__ == __name__
+    assert list(inspect.signature(documented).parameters) == ["x", "y", "scale"]
+    assert inspect.signature(documented).parameters["scale"].default == 2
+    assert documented.__wrapped__(X, Y).equal(documented(X, Y))
+    assert callable(documented) and hash(documented) == hash(documented)
+    assert pickle.loads(pickle.dumps(documented)) is documented
+    assert copy.deepcopy(documented) is documented
+    assert "documented" in repr(documented)
+
+
+def test_specializations_and_reset() -> None:
+    @trident.jit
+    def f(x):
+        return x + 1
+
+    f(X), f(X), f(X)
+    assert f.specializations == 1 and trident.explain(f).hits == 2
+    f.reset()
+    assert f.specializations == 0
+    assert f(X).equal(X + 1)
+    assert f.specializations == 1
+
+
+@pytest.mark.parametrize("target, words", [
+    (len, "builtin"), (3, "int"), (torch.add, "builtin"), (type("C", (), {}), "class"), ("f", "str"), (None.__class__, "class"),
+])
+def test_refuses_what_is_no_function(target: object, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        trident.jit(target)
+
+
+def test_refuses_generators_and_coroutines() -> None:
+    def generator():
+        yield 1
+
+    async def coroutine():
+        return 1
+
+    async def agen():
+        yield 1
+
+    for target, words in ((generator, "generator"), (coroutine, "coroutine"), (agen, "asynchronous")):
+        with pytest.raises(TypeError, match=words):
+            trident.jit(target)
+
+
+def test_refuses_unknown_options() -> None:
+    with pytest.raises(TypeError, match="known options"):
+        trident.jit(lambda x: x, dynamic=True)
+    with pytest.raises(TypeError, match="known options"):
+        trident.jit(fast=True)
+
+
+@pytest.mark.parametrize("args, kwargs", [
+    ((), {}), ((1,), {}), ((1, 2, 3), {}), ((1, 2), {"z": 1}), ((1, 2), {"y": 1}), ((), {"y": 1}), ((1, 2), {"scale": 1, "q": 2}),
+])
+def test_wrong_arguments_raise_cpythons_error(args: tuple, kwargs: dict) -> None:
+    def f(x, y, *, scale=1):
+        return x
+
+    jitted = trident.jit(f)
+    for _ in range(3):
+        with pytest.raises(TypeError) as expected:
+            f(*args, **kwargs)
+        with pytest.raises(TypeError) as seen:
+            jitted(*args, **kwargs)
+        assert str(seen.value) == str(expected.value)
+        jitted(X, Y)
+
+
+def test_binding_forms() -> None:
+    def f(a, b=2, /, c=3, *args, d, e=5, **kw):
+        return a, b, c, args, d, e, kw
+
+    jitted = trident.jit(f)
+    calls = [((1,), {"d": 4}), ((1, 2, 3, 4, 5), {"d": 6}), ((1,), {"c": 9, "d": 1, "e": 2, "z": 3}), ((1, 2), {"d": 0, "b": 7})]
+    for _ in range(3):
+        for args, kwargs in calls:
+            assert jitted(*args, **kwargs) == f(*args, **kwargs)
+
+
+def test_defaults_are_read_live() -> None:
+    def f(x, n=1):
+        return x + n
+
+    jitted = trident.jit(f)
+    assert jitted(X).equal(X + 1) and jitted(X).equal(X + 1)
+    f.__defaults__ = (5,)
+    assert jitted(X).equal(X + 5)
+
+
+class Thing:
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+    @trident.jit
+    def scaled(self, x):
+        """Scales."""
+        return x * self.k
+
+    @staticmethod
+    @trident.jit
+    def static(x):
+        return x + 1
+
+    @classmethod
+    @trident.jit
+    def made(cls, x):
+        return cls.__name__, x + 2
+
+
+def test_methods_bind() -> None:
+    a, b = Thing(2.0), Thing(3.0)
+    for _ in range(3):
+        assert a.scaled(X).equal(X * 2.0) and b.scaled(X).equal(X * 3.0)
+        assert Thing.scaled(a, X).equal(X * 2.0)
+        assert Thing.static(X).equal(X + 1) and a.static(X).equal(X + 1)
+        assert Thing.made(X)[0] == "Thing" and Thing.made(X)[1].equal(X + 2)
+    assert Thing.scaled.__doc__ == "Scales." and a.scaled.__self__ is a
+    bound = trident.jit(Thing(4.0).scaled)
+    assert bound(X).equal(X * 4.0)
+
+
+def test_attribute_of_self_that_varies() -> None:
+    thing = Thing(1.0)
+    for n in range(20):
+        thing.k = n / 4
+        assert thing.scaled(X).equal(X * (n / 4))
+
+
+def test_recursion_works_and_its_limit_holds() -> None:
+    @trident.jit
+    def down(x, n):
+        return x if n == 0 else down(x + 1, n - 1)
+
+    assert down(X, 5).equal(X + 1 + 1 + 1 + 1 + 1)
+
+    @trident.jit
+    def forever(x):
+        return forever(x + 1)
+
+    with pytest.raises(RecursionError):
+        forever(X)
+
+
+def test_strict_names_the_line() -> None:
+    @trident.jit(strict=True)
+    def f(x):
+        print(x.shape)
+        return x
+
+    with pytest.raises(trident.StrictError, match=r"print.*\n.*test_jit.py:\d+"):
+        f(X)
+
+
+def test_explain_tells() -> None:
+    def f(x, flag):
+        print("hello")
+        return x + 1 if flag else x - 1
+
+    jitted = trident.jit(f)
+    for flag in (True, True, False, False):
+        jitted(X, flag)
+    explanation = trident.explain(jitted)
+    text = str(explanation)
+    assert "print" in text and "test_jit.py" in text and explanation.hits >= 1
+    assert any(c.callee for s in explanation.specializations for c in s.opaque_calls)
+    assert "trident.guard" in explanation.specializations[0].ir and "define" in explanation.specializations[0].llvm
+    with pytest.raises(TypeError, match="not jitted"):
+        trident.explain(lambda: 0)
+
+
+def test_stats_count() -> None:
+    before = trident.stats()
+    jitted = trident.jit(lambda x: x * 2)
+    jitted(X), jitted(X)
+    after = trident.stats()
+    assert after["hits"] == before["hits"] + 1 and after["specializations"] == before["specializations"] + 1
+
+
+def test_a_dropped_function_frees_everything() -> None:
+    big = torch.zeros(10)
+    gone = weakref.ref(big)
+
+    def f(x):
+        return x + big
+
+    jitted = trident.jit(f)
+    jitted(X), jitted(X)
+    entry = weakref.ref(entry_of(jitted))
+    del jitted, f, big
+    gc.collect()
+    assert entry() is None and gone() is None
+
+
+def test_threads() -> None:
+    @trident.jit
+    def f(x, n):
+        return (x + n) * x.shape[0]
+
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        for i in range(300):
+            x = torch.full((seed + 2,), float(i))
+            if not f(x, i).equal((x + i) * (seed + 2)):
+                wrong.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def _python(code: str, **env: str) -> str:
+    import os
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **env}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_disable() -> None:
+    out = _python("import trident\ndef f(x): return x\nprint(trident.jit(f) is f)", TRIDENT_DISABLE="1")
+    assert "True" in out
+
+
+def test_log_and_dump(tmp_path) -> None:
+    code = "import torch, trident\nf = trident.jit(lambda x: x + 1)\nf(torch.ones(2)); f(torch.ones(2))"
+    out = _python(code, TRIDENT_LOG=f"record,guards:{tmp_path}/log", TRIDENT_DUMP=str(tmp_path / "dump"))
+    assert "unknown" not in out
+    assert "[record]" in (tmp_path / "log").read_text()
+    names = [p.name for p in (tmp_path / "dump").iterdir()]
+    assert any(n.endswith(".mlir") for n in names) and any(n.endswith(".ll") for n in names)
+
+
+def test_tracing_tools_see_plain_python() -> None:
+    @trident.jit
+    def f(x):
+        return x + 1
+
+    f(X), f(X)
+    hits = trident.explain(f).hits
+    lines: list[int] = []
+
+    def tracer(frame, event, arg):
+        if frame.f_code is f.__wrapped__.__code__:
+            lines.append(frame.f_lineno)
+        return tracer
+
+    sys.settrace(tracer)
+    try:
+        f(X)
+    finally:
+        sys.settrace(None)
+    assert lines and trident.explain(f).hits == hits
+    assert f(X).equal(X + 1) and trident.explain(f).hits == hits + 1
+
+
+def test_interpreter_shuts_down_quietly() -> None:
+    out = _python("import torch, trident\nf = trident.jit(lambda x: x + 1)\nfor _ in range(3): f(torch.ones(2))\nh = trident.frame_hook()\n"
+                  "h.__enter__()\nprint('end')")
+    assert out.strip() == "end"
