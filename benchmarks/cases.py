@@ -21,19 +21,17 @@ QUEUE = 512  # launches that a device queues without making the host wait
 
 
 def jitted(function: Callable[..., Any], arguments: Sequence[object]) -> Callable[..., Any]:
-    """`trident.jit(function)`, compiled for the arguments and seen to hit."""
+    """`trident.jit(function)`, compiled for the arguments and seen to hit without leaving its trace."""
     compiled = trident.jit(function)
     for _ in range(5):
         compiled(*arguments)
-    must_hit(compiled)
+    before = trident.explain(compiled)
+    compiled(*arguments)
+    after = trident.explain(compiled)
+    if after.hits != before.hits + 1 or after.side_exits != before.side_exits:
+        why = after.aborts[-1].text if after.aborts else (after.last_misses or (after.status,))[-1]
+        raise RuntimeError(f"a repeated call is no hit ({after.side_exits} side exits): {why}")
     return compiled
-
-
-def must_hit(compiled: object) -> None:
-    report = trident.explain(compiled)
-    if not report.hits:
-        why = report.aborts[-1].text if report.aborts else report.status
-        raise RuntimeError(f"Trident compiled nothing: {why}")
 
 
 def two_op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

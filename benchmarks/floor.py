@@ -64,6 +64,13 @@ class Loop:
             self.declared[name] = ir.Function(self.module, ir.FunctionType(result, kinds), symbol)
         return self.builder.call(self.declared[name], arguments)
 
+    def call_kernel(self, address: int, arguments: Sequence[ir.Value]) -> None:
+        """Calls the code of a kernel on the CPU."""
+        symbol = f"kernel_at_{address:x}"
+        llvm.add_symbol(symbol, address)
+        kernel = ir.Function(self.module, ir.FunctionType(VOID, [argument.type for argument in arguments]), symbol)
+        self.builder.call(kernel, arguments)
+
     def finish(self, keep: object, *, holds_gil: bool = False) -> NativeLoop:
         after = self.builder.add(self.counter, ir.Constant(I64, 1))
         self.counter.add_incoming(after, self.builder.block)
@@ -111,29 +118,43 @@ def two_op_loop(x: torch.Tensor, y: torch.Tensor) -> NativeLoop:
     return build(None)
 
 
-def cuda_launch_loop(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[object]) -> NativeLoop:
-    """cuLaunchKernel of a kernel that Triton compiled, on the current stream, with prepared parameters.
+def parameters(arguments: Sequence[object]) -> tuple[Any, object]:
+    """The table of addresses of a kernel's parameters, and what must stay alive with it.
 
-    arguments: the run-time arguments that the compiled kernel really takes (tensors, ints): no constexpr, none equal to 1.
+    arguments: tensors and ints, the run-time arguments that the compiled kernel really takes: no constexpr, none that Triton
+    specialized to a constant. Triton's scratch pointers, which follow them on CUDA, are null.
     """
-    kernel._init_handles()
     slots = [ctypes.c_uint64(a.data_ptr() if isinstance(a, torch.Tensor) else int(a)) for a in arguments]  # type: ignore[call-overload]
-    slots += [ctypes.c_uint64(0) for _ in range(4)]  # Triton's scratch pointers; a kernel reads no more parameters than it has
-    table = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(slot) for slot in slots))
-    loop = Loop()
-    threads = 32 * kernel.metadata.num_warps
-    numbers = (*grid, threads, 1, 1, kernel.metadata.shared)
+    slots += [ctypes.c_uint64(0) for _ in range(4)]
+    return (ctypes.c_void_p * len(slots))(*(ctypes.addressof(slot) for slot in slots)), (slots, arguments)
+
+
+def cuda_launch_loop(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[object]) -> NativeLoop:
+    """cuLaunchKernel of a kernel that Triton compiled, on the current stream, with prepared parameters."""
+    kernel._init_handles()
+    table, kept = parameters(arguments)
+    numbers = (*grid, 32 * kernel.metadata.num_warps, 1, 1, kernel.metadata.shared)
     stream = torch.cuda.current_stream().cuda_stream
-    error = loop.call("launch", [pointer(kernel.function), *(ir.Constant(I32, number) for number in numbers),
-                                 pointer(stream), pointer(ctypes.addressof(table)), pointer(0)])  # fmt: skip
     status = ctypes.c_int32(0)
+    loop = Loop()
+    words = [pointer(kernel.function), *(ir.Constant(I32, number) for number in numbers)]
+    error = loop.call("launch", [*words, pointer(stream), pointer(ctypes.addressof(table)), pointer(0)])
     loop.builder.store(error, pointer(ctypes.addressof(status)))
-    native = loop.finish((kernel, slots, table, status, arguments))
+    native = loop.finish((kernel, table, kept, status))
     native(1)
     torch.cuda.synchronize()
     if status.value:
         raise RuntimeError(f"cuLaunchKernel failed with error {status.value}")
     return native
+
+
+def cpu_launch_loop(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[object]) -> NativeLoop:
+    """The code of a kernel that Trident's `cpu` backend compiled, which loops over the grid itself."""
+    kernel._init_handles()
+    table, kept = parameters(arguments)
+    loop = Loop()
+    loop.call_kernel(kernel.function, [pointer(ctypes.addressof(table)), *(ir.Constant(I32, size) for size in grid)])
+    return loop.finish((kernel, table, kept))
 
 
 def vectorcall_loop(function: Callable[..., object], arguments: Sequence[object]) -> NativeLoop:

@@ -42,9 +42,11 @@ def ratio(case: dict[str, Any], over: str) -> str:
 def table(path: Path, result: dict[str, Any]) -> str:
     facts, versions = result["machine"], result["versions"]
     where = f"{facts['gpu']}, {facts['cpu']}" if "gpu" in facts else facts["cpu"]
+    made_with = f"Python {versions['python']}, torch {versions['torch']}, Triton {versions['triton']}"
+    rounds = f"medians of {result['settings']['rounds']} rounds"
+    link = f"[all figures]({path.relative_to(ROOT).with_suffix('.md')})"
     text = [
-        f"**{where}**, Python {versions['python']}, torch {versions['torch']}, Triton {versions['triton']}; "
-        f"medians of {result['settings']['rounds']} rounds; `{result['command']}`; [all figures]({path.relative_to(ROOT).with_suffix('.md')})",
+        f"**{where}**, {made_with}; {rounds}; `{result['command']}`; {link}",
         "",
         f"| | | {' | '.join(COLUMNS.values())} | Trident vs eager | vs torch.compile |",
         f"|---|---|{'---:|' * (len(COLUMNS) + 2)}",

@@ -48,7 +48,8 @@ def counters(run: Run) -> tuple[str, str, str]:
     if run.mode != "trident":
         return "-", "-", "-"
     report = trident.explain(run.step)
-    return str(report.hits), str(len(report.specializations)), str(report.side_exits)
+    roots = sum(specialization.kind == "root" for specialization in report.specializations)
+    return str(report.hits), str(roots), str(report.side_exits)
 
 
 def result_table(runs: list[Run], title: str) -> Table:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from bytecode import ConcreteBytecode
 
@@ -63,6 +62,7 @@ class CodeInfo:
     names: tuple[str, ...]  # of localsplus
     n_locals: int
     loops: list[tuple[int, int]] = field(default_factory=list)  # (header index, index of the backward jump)
+    unsupported: str = ""  # an instruction that cannot be recorded at all, "" if there is none
 
     def handler_of(self, index: int) -> ExceptionRange | None:
         """The innermost exception range that covers an instruction."""
@@ -79,7 +79,6 @@ def localsplus_names(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames + cells + code.co_freevars
 
 
-_cache: WeakKeyDictionary[CodeType, CodeInfo] = WeakKeyDictionary()
 _by_id: dict[int, CodeInfo] = {}
 
 
@@ -105,6 +104,7 @@ def _analyse(code: CodeType) -> CodeInfo:
     names = localsplus_names(code)
     info = CodeInfo(code, instructions, {i.offset: i.index for i in instructions}, ranges, names, len(names))
     info.loops = [(i.target, i.index) for i in instructions if 0 <= i.target <= i.index]
+    info.unsupported = next((i.name for i in instructions if i.name in opcodes.UNSUPPORTED), "")
     _liveness(info)
     return info
 

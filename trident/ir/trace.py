@@ -93,11 +93,16 @@ class FrameState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Frames from the outermost to the innermost. `undo` lists thread state to be as it is at this point: nothing for now."""
+    """Frames from the outermost to the innermost.
+
+    types: per operand of the state, the exact type that the trace has established for it (for an int also that it fits
+    int64), None where it has not: a bridge need not guard these again.
+    """
 
     frames: tuple[FrameState, ...]
     line: int
     file: str
+    types: tuple[type | None, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------------- guards

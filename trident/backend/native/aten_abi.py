@@ -113,7 +113,8 @@ class ResultKind(Enum):
     """What a call gives back.
 
     TENSOR, SCALAR, TENSORS, TUPLE come through a hidden first pointer; ALIAS is a reference to an argument; INT, BOOL and
-    DOUBLE are in a register; ALIASES is a tuple of references, through a hidden first pointer and not needed.
+    DOUBLE are in a register, SMALL (an enumeration of one byte) too; SYMINT is an int64 through a hidden first pointer;
+    ALIASES is a tuple of references, through a hidden first pointer and not needed.
     """
 
     VOID = "void"
@@ -124,6 +125,8 @@ class ResultKind(Enum):
     INT = "int"
     BOOL = "bool"
     DOUBLE = "double"
+    SMALL = "small"
+    SYMINT = "symint"
     TUPLE = "tuple"
     ALIASES = "aliases"
 
@@ -167,12 +170,16 @@ class AtenSignature:
         return self.result in _HIDDEN
 
 
-_HIDDEN: Final = frozenset({ResultKind.TENSOR, ResultKind.TENSORS, ResultKind.SCALAR, ResultKind.TUPLE, ResultKind.ALIASES})
+_HIDDEN: Final = frozenset({ResultKind.TENSOR, ResultKind.TENSORS, ResultKind.SCALAR, ResultKind.TUPLE, ResultKind.ALIASES,
+                            ResultKind.SYMINT})
 
 _RESULTS: Final[dict[str, ResultKind]] = {
     "Tensor": ResultKind.TENSOR, "List[Tensor]": ResultKind.TENSORS, "number": ResultKind.SCALAR, "int": ResultKind.INT,
     "bool": ResultKind.BOOL, "float": ResultKind.DOUBLE,
 }
+# A single int result whose printed schema type differs: `str(type)` calls all of them int.
+_PRINTED_RESULTS: Final = {"SymInt": ResultKind.SYMINT, "ScalarType": ResultKind.SMALL, "Layout": ResultKind.SMALL,
+                           "MemoryFormat": ResultKind.SMALL}
 _TUPLE_ELEMENTS: Final = frozenset({ResultKind.TENSOR, ResultKind.INT, ResultKind.DOUBLE, ResultKind.BOOL, ResultKind.TENSORS})
 
 # Names that the frontend may put before the operator.
@@ -205,7 +212,7 @@ def signature(op: str, overload: str) -> AtenSignature:
     if len(schema.arguments) != len(cxx):
         raise UnsupportedOperator(f"{full}: the schema has {len(schema.arguments)} arguments, the C++ entry {len(cxx)}")
     arguments = tuple(_argument(full, a, c) for a, c in zip(schema.arguments, cxx, strict=True))
-    result, elements, aliases = _results(full, schema, cxx)
+    result, elements, aliases = _results(full, schema)
     return AtenSignature(full, symbol, arguments, result, elements, aliases)
 
 
@@ -229,7 +236,7 @@ def _plain(schema_type: str) -> str:
     return schema_type.replace("Scalar", "number")
 
 
-def _results(full: str, schema: object, cxx: tuple[str, ...]) -> tuple[ResultKind, tuple[ResultKind, ...], tuple[int, ...]]:
+def _results(full: str, schema: object) -> tuple[ResultKind, tuple[ResultKind, ...], tuple[int, ...]]:
     returns = schema.returns  # type: ignore[attr-defined]
     written = [r.alias_info is not None and r.alias_info.is_write for r in returns]
     if not returns:
@@ -243,7 +250,7 @@ def _results(full: str, schema: object, cxx: tuple[str, ...]) -> tuple[ResultKin
     if ResultKind.VOID in kinds:
         raise UnsupportedOperator(f"{full} returns {', '.join(str(r.type) for r in returns)}")
     if len(kinds) == 1:
-        return kinds[0], (), ()
+        return _PRINTED_RESULTS.get(str(schema).rpartition(" -> ")[2], kinds[0]), (), ()
     if not _TUPLE_ELEMENTS.issuperset(kinds):
         raise UnsupportedOperator(f"{full} returns {', '.join(str(r.type) for r in returns)}")
     return ResultKind.TUPLE, kinds, ()

@@ -58,8 +58,8 @@ class Module:
         self._define_counts()
 
     def function(self, name: str, result: ir.Type, arguments: Sequence[ir.Type], *, internal: bool = False) -> Function:
-        """Start the definition of a function."""
-        made = ir.Function(self.ir, ir.FunctionType(result, arguments), name)
+        """Start the definition of a function, which may have been declared by a call already."""
+        made = self.external(name, result, arguments)
         if internal:
             made.linkage = "internal"
         return Function(self, made)

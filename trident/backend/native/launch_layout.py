@@ -36,8 +36,9 @@ ENTRY_FUNCTION, ENTRY_DEVICE, ENTRY_BLOCK_SHARED, ENTRY_CTAS, ENTRY_ATTRS, ENTRY
 ENTRY_WORDS: Final = 8
 # A word of a plan says where a kernel parameter lies: below this, a byte offset into the slots; else an address.
 PLAN_OFFSETS: Final = 1 << 16
-# CPython 3.11 and 3.12: ma_version_tag of a dict, ob_size of a list, in bytes.
+# CPython 3.11 and 3.12: ma_version_tag of a dict, ob_size of a list, tp_version_tag (4 bytes) of a type, in bytes.
 DICT_VERSION_TAG: Final = 24
+TYPE_VERSION_TAG: Final = 384
 VAR_SIZE: Final = 16
 
 CUDA_ERROR_INVALID_CONTEXT: Final = 201
@@ -45,6 +46,8 @@ CUDA_TARGET: Final = "cuda"
 CPU_TARGET: Final = "cpu"
 # c10::DeviceType of each target's tensors.
 DEVICE_TYPES: Final[dict[str, int]] = {CPU_TARGET: 0, CUDA_TARGET: 1}
+# What stands for the host where an entry has the index of a CUDA device.
+CPU_DEVICE: Final = -1
 
 # Bits of the class of an int operand.
 INT_WIDE: Final = 1  # needs 64 bits
@@ -58,7 +61,7 @@ class Operand:
     """How native code classifies a run-time operand for the key, and stores it for the kernel.
 
     kind: of KINDS. wide/one/align: which facts Triton specializes on. low/high: ints outside are left to Python. store: `word`
-    (the operand's 8 bytes, of which the kernel reads as many as its type has), `fp32`, `fp64` or `bf16` (the number converted).
+    (the operand's 8 bytes, of which the kernel reads as many as its type has), `fp32` or `fp64` (the number converted).
     """
 
     kind: str

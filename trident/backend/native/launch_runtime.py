@@ -14,11 +14,13 @@ import re
 from typing import Any, Final
 
 from trident.backend.native import engine, launch_layout, launch_text, symbols
-from trident.backend.native.launch_layout import CUDA_TARGET, DICT_VERSION_TAG, VAR_SIZE
+from trident.backend.native.launch_layout import CUDA_TARGET, DICT_VERSION_TAG, TYPE_VERSION_TAG, VAR_SIZE
 from trident.backend.native.launch_text_targets import TARGETS
 from trident.errors import NativeError
 
 _NUMBERS: Final = {name: value for name, value in vars(launch_layout).items() if name.isupper() and isinstance(value, int)}
+
+
 def numbers(text: str) -> str:
     """The text with every name of `launch_layout` replaced by its number."""
     return re.sub(r"(?<![@%\w.])[A-Z][A-Z_]+[A-Z]\b", lambda m: str(_NUMBERS.get(m.group(), m.group())), text)
@@ -31,7 +33,7 @@ def word(address: int) -> int:
 
 @functools.cache
 def verify() -> None:
-    """Check what native code reads of CPython: the version tag of a dict and the length of a list."""
+    """Check what native code reads of CPython: version tags of dicts and types, the length of a list."""
     sample: dict[str, object] = {"a": 1}
     tag = id(sample) + DICT_VERSION_TAG
     first = word(tag)
@@ -48,6 +50,19 @@ def verify() -> None:
     items.append(1)
     if (empty, word(size)) != (0, 1):
         raise NativeError("the length of a list is not where this Python should have it")
+
+    class Sample:
+        """A class that is changed to see its version tag move."""
+
+    def version() -> int:
+        _ = Sample().__doc__  # a look-up gives a class without a tag a new one
+        return word(id(Sample) + TYPE_VERSION_TAG) & 0xFFFFFFFF
+
+    versions = [version(), version()]
+    Sample.attribute = 1  # type: ignore[attr-defined]
+    versions.append(version())
+    if not (0 < versions[0] == versions[1] < versions[2] < versions[0] + 1000):
+        raise NativeError("version tags of types are not where this Python should have them")
 
 
 def _wrap_text() -> str:

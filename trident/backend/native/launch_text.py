@@ -69,7 +69,8 @@ done:
   ret void
 }
 
-; Class of a tensor operand: dtype << 1 | (data pointer is a multiple of 16), and the pointer into %slot; -1: ask Python.
+; Facts of a tensor operand: device type << 16 | dtype << 1 | (data pointer is a multiple of 16), and the pointer into %slot.
+; -1 where Python must look at it: its device type is not %device_type (-1: any), or it has no ordinary memory.
 define i32 @trident_launch_tensor(ptr %tensor, i32 %device_type, ptr %slot) {
 entry:
   %out = alloca i32
@@ -82,11 +83,15 @@ entry:
   %r01 = or i32 %r0, %r1
   %r012 = or i32 %r01, %r2
   %odd = or i32 %r012, %layout
-  %wrong = xor i32 %type, %device_type
-  %bad = or i32 %odd, %wrong
+  %any = icmp slt i32 %device_type, 0
+  %wanted = select i1 %any, i32 %type, i32 %device_type
+  %wrong = xor i32 %type, %wanted
+  %far = lshr i32 %type, 8
   %wide = lshr i32 %dtype, 7
-  %any = or i32 %bad, %wide
-  %fine = icmp eq i32 %any, 0
+  %bad1 = or i32 %odd, %wrong
+  %bad2 = or i32 %far, %wide
+  %bad = or i32 %bad1, %bad2
+  %fine = icmp eq i32 %bad, 0
   br i1 %fine, label %pointer, label %no
 pointer:
   %r3 = call i32 @aoti_torch_get_data_ptr(ptr %tensor, ptr %slot)
@@ -97,8 +102,10 @@ yes:
   %low = and i64 %address, 15
   %aligned = icmp eq i64 %low, 0
   %bit = zext i1 %aligned to i32
-  %high = shl i32 %dtype, 1
-  %code = or i32 %high, %bit
+  %middle = shl i32 %dtype, 1
+  %high = shl i32 %type, 16
+  %lower = or i32 %middle, %bit
+  %code = or i32 %high, %lower
   ret i32 %code
 no:
   ret i32 -1

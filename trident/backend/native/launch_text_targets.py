@@ -15,7 +15,7 @@ _CPU = """
 define i32 @trident_launch_cpu(ptr %state, ptr %gil, i64 %gx, i64 %gy, i64 %gz, ptr %keys, ptr %slots) {
 entry:
   %saved = load ptr, ptr %gil
-  %entry.ptr = call ptr @find(ptr %state, ptr %gil, ptr %keys, i64 0)
+  %entry.ptr = call ptr @find(ptr %state, ptr %gil, ptr %keys, i64 CPU_DEVICE)
   %missed = icmp eq ptr %entry.ptr, null
   br i1 %missed, label %miss, label %grid
 grid:

@@ -33,6 +33,8 @@ TYPE_FLAGS = 168
 FRAME_OBJECT_FRAME = 24  # PyFrameObject.f_frame
 UNICODE_SUBCLASS = 1 << 28
 
+LOCAL_EVENTS = 10  # sys.monitoring: one byte per local event, PY_START first and STOP_ITERATION last
+
 CO_OPTIMIZED = 0x1
 CO_NEWLOCALS = 0x2
 CO_VARARGS = 0x4
@@ -314,14 +316,15 @@ def _check_tracing(t: Layout, field: str, get: Callable[[], object], set_: Calla
         _check(field, word(at) != 0, True)
         return
     _check(field, word(at), 0)
+    other = sys.getprofile() is not None or sys.gettrace() is not None  # this may run inside a tool's own function
     set_(_no_trace)
     try:
         during = word(at) != 0
-        use_tracing = tracing < 0 or _peek(word(tstate + t.tstate_cframe) + tracing, 1) == 255
+        flag = 255 if tracing < 0 else _peek(word(tstate + t.tstate_cframe) + tracing, 1)
     finally:
         set_(None)
     _check(field, during, True)
-    _check("cframe_use_tracing", use_tracing, True)
+    _check("cframe_use_tracing", flag == 255 or other and flag == 0, True)
 
 
 def _no_trace(*_: object) -> None:
@@ -344,8 +347,12 @@ def _check_monitoring(t: Layout) -> None:
         _check("code_monitoring", word(id(probe) + t.code_monitoring), 0)
         monitoring.set_local_events(free, probe, monitoring.events.PY_START)
         FunctionType(probe, {})()
-        _check("code_monitoring", word(id(probe) + t.code_monitoring) != 0, True)
+        table = word(id(probe) + t.code_monitoring)
+        _check("code_monitoring", _peek(table, LOCAL_EVENTS), 1 << free)
+        monitoring.set_local_events(free, probe, monitoring.events.STOP_ITERATION)
+        _check("code_monitoring", _peek(table, LOCAL_EVENTS), 1 << free + 8 * (LOCAL_EVENTS - 1))
         monitoring.set_local_events(free, probe, 0)
+        _check("code_monitoring", _peek(table, LOCAL_EVENTS), 0)
         middle = word(version)
         monitoring.set_events(free, monitoring.events.PY_UNWIND)
         during = word(version)

@@ -5,7 +5,8 @@ active in a thread (or, for sys.monitoring, on the code), the check says so; a t
 
 The fast check is a few loads. On 3.11 the thread's C frame has a flag. On 3.12 the thread has the two hook functions; global
 events of sys.monitoring change the interpreter's version number, which is compared with the number that was last found quiet;
-local events give the code object a table. Either sign asks `_monitoring_active`, which knows for certain.
+local events are a byte per event at the start of a table of the code object (layouts.LOCAL_EVENTS bytes). Either sign asks
+`_monitoring_active`, which knows for certain.
 
 May import: llvmlite through emit, layouts.
 """
@@ -53,8 +54,12 @@ def define_check(module: Module) -> None:
     _export()
     version = f.load(f.load(tstate, layout.tstate_interp), layout.interp_monitoring_version, I64)
     quiet = f.load(module.external_variable("trident_quiet_version"), kind=I64)
-    local = f.not_null(f.load(code, layout.code_monitoring))
-    with f.when(f.b.or_(f.differ(version, quiet), local), likely=False):
+    local = f.variable(f.differ(version, quiet))
+    table = f.load(code, layout.code_monitoring)
+    with f.when(f.not_null(table), likely=False):
+        first, last = f.load(table, 0, I64), f.b.zext(f.load(table, 8, ir.IntType(16)), I64)
+        f.store(f.b.or_(f.load(local, kind=I1), f.differ(f.b.or_(first, last), i64(0))), local)
+    with f.when(f.load(local, kind=I1), likely=False):
         answer = f.call("PyObject_CallOneArg", PTR, module.external_variable("trident_monitoring_active"), code)
         with f.when(f.is_null(answer)):
             f.call("PyErr_Clear", ir.VoidType())

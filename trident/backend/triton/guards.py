@@ -11,18 +11,18 @@ May import: triton, native.launch_layout, specialize.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trident.backend.native.launch_layout import DICT_VERSION_TAG, VAR_SIZE
+from trident.backend.native.launch_layout import DICT_VERSION_TAG, TYPE_VERSION_TAG, VAR_SIZE
 from trident.backend.triton.specialize import Unsuitable, immutable
 from trident.ir.trace import LaunchSite
 
 ALL: Final = (1 << 64) - 1
+ROUTING: Final = "trident.backend.triton.cpu.route"
 TYPE_VERSION_MASK: Final = (1 << 32) - 1
-# PyTypeObject.tp_version_tag, in bytes (CPython 3.11 and 3.12).
-TYPE_VERSION_TAG: Final = 384
 
 
 def word(address: int) -> int:
@@ -32,11 +32,22 @@ def word(address: int) -> int:
 
 @dataclass(slots=True)
 class Guards:
-    """words: address, mask, expected. dicts: dict, version tag, key, hash, value. alive: what the addresses lie in."""
+    """words: address, mask, expected. dicts: dict, version tag, key, hash, value. alive, values: what the addresses lie in."""
 
     words: list[tuple[int, int, int]] = field(default_factory=list)
     dicts: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     alive: list[Any] = field(default_factory=list)
+    values: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
+
+    def hold(self) -> bool:
+        """Whether every word is as it was taken (for a dict: whether the key's value is the same object)."""
+        return (all(word(address) & mask == expected for address, mask, expected in self.words)
+                and all(mapping.get(key) is value for mapping, key, value in self.values))
+
+    def same_guards(self, other: Guards) -> bool:
+        """Whether these are the same guards, taken at another time."""
+        return ([record[:2] for record in self.words] == [record[:2] for record in other.words]
+                and [(r[0], r[2:]) for r in self.dicts] == [(r[0], r[2:]) for r in other.dicts])
 
     def version(self, mapping: dict[Any, Any]) -> None:
         """Nothing in the dict changes."""
@@ -50,26 +61,29 @@ class Guards:
     def attributes(self, obj: Any) -> None:
         """Neither the object's own attributes nor its class's change."""
         self.version(vars(obj))
-        self.type(type(obj))
+        self.class_of(obj)
 
-    def type(self, cls: type) -> None:
-        """No class in the class's MRO changes (a modified class loses its version tag, and so do its subclasses)."""
+    def class_of(self, obj: Any) -> None:
+        """No class in the MRO of the object's class changes (one that does loses its version tag, and so do its subclasses)."""
+        cls = type(obj)
         getattr(cls, "__doc__", None)  # a look-up gives a class without a tag a new one
         if word(id(cls) + TYPE_VERSION_TAG) & TYPE_VERSION_MASK == 0:
             raise Unsuitable(f"class {cls.__qualname__} has no version tag")
         self._word(cls, TYPE_VERSION_TAG, TYPE_VERSION_MASK)
 
-    def value(self, mapping: dict[Any, Any], key: str) -> None:
-        """The value under a key stays the same object (or absent); the rest of the dict may change."""
-        found = mapping.get(key)
-        present = key in mapping
-        self.alive += [mapping, key, found]
+    def value(self, mapping: dict[str, Any], key: str) -> Any:
+        """The value under a key, which has to stay the same object; the rest of the dict may change."""
         tag = word(id(mapping) + DICT_VERSION_TAG)
-        self.dicts.append((id(mapping), tag, id(key), hash(key) & ALL, id(found) if present else 0))
+        found = mapping[key]
+        self.values.append((mapping, key, found))
+        self.dicts.append((id(mapping), tag, id(key), hash(key) & ALL, id(found)))
+        return found
 
     def _word(self, obj: Any, offset: int, mask: int) -> None:
-        self.alive.append(obj)
-        self.words.append((id(obj) + offset, mask, word(id(obj) + offset) & mask))
+        record = (id(obj) + offset, mask, word(id(obj) + offset) & mask)
+        if record not in self.words:
+            self.alive.append(obj)
+            self.words.append(record)
 
 
 def _hook(guards: Guards, hook: Any, name: str) -> None:
@@ -102,14 +116,15 @@ def _globals(guards: Guards, used: Mapping[tuple[str, int], tuple[Any, dict[str,
     from triton.language import constexpr
 
     for (name, _), (value, mapping) in used.items():
-        current = mapping.get(name)
-        if name not in mapping or current != value or type(mapping) is not dict:
+        if type(mapping) is not dict or name not in mapping:
+            raise Unsuitable(f"global variable {name} is gone")
+        current = guards.value(mapping, name)
+        if current != value:
             raise Unsuitable(f"global variable {name} has changed")
         if not immutable(current):
             raise Unsuitable(f"global variable {name} is a {type(current).__name__}, which can change")
         if isinstance(current, constexpr):
             guards.version(vars(current))
-        guards.value(mapping, name)
 
 
 def take(site: LaunchSite) -> Guards:
@@ -145,6 +160,18 @@ def take(site: LaunchSite) -> Guards:
             guards.version(vars(value))
     _globals(guards, kernel.used_global_vals)
     return guards
+
+
+def unpatched(method: Any, owner: type) -> None:
+    """A method is the one that its class was written with, not something that was put in its place (by a profiler, say).
+
+    Behind the cpu backend's routing, that is: which driver it chooses shows in the kernel that was launched.
+    """
+    if getattr(method, "__globals__", {}).get("__name__") == ROUTING:
+        method = method.__wrapped__
+    home = sys.modules.get(owner.__module__)
+    if home is None or getattr(method, "__globals__", None) is not vars(home):
+        raise Unsuitable(f"{owner.__qualname__}.{getattr(method, '__name__', '?')} has been replaced")
 
 
 def snapshot(site: LaunchSite) -> tuple[object, ...]:

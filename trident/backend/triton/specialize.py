@@ -11,6 +11,7 @@ May import: triton, ir.trace, native.launch_layout.
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -25,7 +26,8 @@ INT_RANGES: Final[dict[str, tuple[int, int]]] = {
     "i8": (0, 127), "i16": (-(1 << 15), (1 << 15) - 1), "i32": (-(1 << 31), (1 << 31) - 1), "i64": (-(1 << 63), (1 << 63) - 1),
     "u8": (0, 255), "u16": (0, (1 << 16) - 1), "u32": (0, (1 << 32) - 1), "u64": (0, (1 << 63) - 1),
 }
-FLOAT_STORES: Final[dict[str, str]] = {"fp32": "fp32", "f32": "fp32", "fp64": "fp64", "bf16": "bf16"}
+FLOAT_STORES: Final[dict[str, str]] = {"fp32": "fp32", "f32": "fp32", "fp64": "fp64"}
+FLOATS: Final = (*FLOAT_STORES, "fp16", "bf16")  # narrow ones are rounded in more than one way
 NULL: Final = (ctypes.c_uint64 * 1)(0)  # what a null pointer parameter points to
 
 
@@ -46,7 +48,7 @@ def _tensor(param: Any, annotated: str) -> Operand:
 
 
 def _int(param: Any, annotated: str) -> Operand:
-    if annotated in FLOAT_STORES or annotated == "fp16":
+    if annotated in FLOATS:
         return _floats("int", annotated)
     special = not param.do_not_specialize and annotated != "u1"
     facts = {"one": special, "align": special and not param.do_not_specialize_on_alignment}
@@ -65,7 +67,7 @@ def _float(param: Any, annotated: str) -> Operand:
 
 
 def _bool(param: Any, annotated: str) -> Operand:
-    if annotated in FLOAT_STORES or annotated == "fp16":
+    if annotated in FLOATS:
         return _floats("bool", annotated)
     if annotated and annotated not in INT_RANGES:
         raise Unsuitable(f"a bool for parameter {param.name}: {annotated}")
@@ -147,8 +149,9 @@ def pack_constant(value: object, given: str) -> bytes:
     if isinstance(value, (bool, int, float)) and given in FLOAT_STORES:
         if FLOAT_STORES[given] == "fp64":
             return struct.pack("<d", value)
-        bits = struct.pack("<f", ctypes.c_float(value).value)  # c_float: too large becomes inf, as in C
-        return (bits if FLOAT_STORES[given] == "fp32" else bits[2:]).ljust(8, b"\0")
+        single = ctypes.c_float(value)
+        if math.isinf(single.value) == math.isinf(value):
+            return bytes(single).ljust(8, b"\0")
     raise Unsuitable(f"a constant {type(value).__name__} for a parameter of type {given}")
 
 

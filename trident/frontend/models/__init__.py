@@ -60,6 +60,7 @@ class Registry:
         self.frame_readers: dict[int, tuple[object, str]] = {}
         self.constant_types: set[type] = set()
         self.harmless: dict[int, object] = {}
+        self._getattr: dict[int, tuple[object, Callable[..., Any]]] = {}
 
     def function(self, key: object, model: Model) -> None:
         """Use `model` where `key` (a function, type, method descriptor, …) is called; method descriptors get self first."""
@@ -98,6 +99,15 @@ class Registry:
     def constant_type(self, *types: type) -> None:
         """Exact instances of these types are immutable: operations on constants of them may be folded."""
         self.constant_types.update(types)
+
+    def getattr_model(self, function: object, model: Callable[..., Any]) -> None:
+        """`model(rec, owner, name) -> Value | NULL` replaces the Python function `function` as a type's `__getattr__`."""
+        self._getattr[id(function)] = (function, model)
+
+    def find_getattr(self, function: object) -> Callable[..., Any] | None:
+        """The model of a `__getattr__` function."""
+        entry = self._getattr.get(id(function))
+        return entry[1] if entry is not None else None
 
     def try_hooks(self, name: str, *args: object) -> Any:
         """First answer of the hooks of this name."""

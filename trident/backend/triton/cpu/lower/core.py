@@ -65,15 +65,15 @@ class Chunk:
 class Tensor:
     """A tensor in the making: `emit(bits)` gives the chunk at a position.
 
-    buffer: set when the elements are in memory. carried: buffers that a loop overwrites and this reads, each with whether it is
-    read at the very position that is asked for.
+    buffer: set when the elements are in memory. sources: what `emit` reads while it runs (buffers that a loop overwrites; the
+    pointers of loads that are executed where they are used), each with whether it is read at the very position asked for.
     """
 
     bits: int
     elem: str
     emit: Callable[[Bits], Chunk]
     buffer: Buffer | None = None
-    carried: dict[Buffer, bool] = field(default_factory=dict)
+    sources: dict[Any, bool] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +103,7 @@ class Emitter:
                         "bf16": self.i16, "f32": self.f32, "f64": self.f64, "ptr": self.ptr,
                         "f8E5M2": self.i8, "f8E4M3FN": self.i8}
         self._i32_attrs: dict[int, Any] = {}
+        self.declared: dict[str, tuple[list[Any], Any]] = {}
 
     # -- ops ---------------------------------------------------------------------------------------------------------------------
 
@@ -113,6 +114,11 @@ class Emitter:
     def do(self, name: str, *operands: SSA, **attrs: Any) -> None:
         """Create an op without a result."""
         ir.Operation.create(name, results=[], operands=list(operands), attributes=attrs)
+
+    def declare(self, symbol: str, params: list[Any], result: Any) -> Any:
+        """A reference to an external function, declared when the module is finished."""
+        self.declared.setdefault(symbol, (params, result))
+        return ir.FlatSymbolRefAttr.get(symbol)
 
     def i32_attr(self, value: int) -> Any:
         found = self._i32_attrs.get(value)

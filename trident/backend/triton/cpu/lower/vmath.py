@@ -183,7 +183,7 @@ def erf(em: Emitter, x: SSA) -> SSA:
     v = _F32(em, x)
     c = v.f("arith.maximumf", v.f("arith.minimumf", x, v.k(4.0)), v.k(-4.0))
     z = v.mul(c, c)
-    return v.div(v.mul(c, v.horner(z, _ERF_P)), v.horner(z, _ERF_Q))
+    return v.mul(c, v.div(v.horner(z, _ERF_P), v.horner(z, _ERF_Q)))
 
 
 F32_FUNCTIONS: dict[str, Callable[[Emitter, SSA], SSA]] = {

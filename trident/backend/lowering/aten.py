@@ -1,0 +1,273 @@
+"""Lowering of ATen operators: arguments made as the C++ entry wants them, the call, and its results.
+
+Owns one rule for all operators, and one conversion per kind of C++ parameter. What must hold: nothing is passed that the table in
+`native.aten_abi` does not describe; an operand that does not fit its parameter is refused at compile time.
+
+May import: lowering.*, native.aten_abi, native.frame, native.torch_layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from trident.backend.lowering.arguments import Conversions, unsupported
+from trident.backend.lowering.function import RAISE, Function
+from trident.backend.lowering.rules import ATEN, LoweringError, rule
+from trident.backend.lowering.values import Op, Place, Value
+from trident.backend.native import aten_abi, torch_layouts
+from trident.backend.native.aten_abi import AtenSignature, CxxType, Passing, ResultKind, UnsupportedOperator
+from trident.backend.native.frame import SlotKind
+
+_INTEGER_REGISTERS: Final = 6
+_SSE_REGISTERS: Final = 8
+_RESULT_KINDS: Final = {ResultKind.TENSOR: "tensor", ResultKind.ALIAS: "tensor", ResultKind.TENSORS: "tensors",
+                        ResultKind.INT: "int", ResultKind.SMALL: "int", ResultKind.SYMINT: "int", ResultKind.BOOL: "bool",
+                        ResultKind.DOUBLE: "float"}
+
+
+def supports(name: str, overload: str) -> bool:
+    """Whether native code can call an ATen operator: `name` is "add" (or "aten::add", "aten.add"), `overload` is "Tensor" or ""."""
+    for prefix in ("aten::", "aten."):
+        name = name.removeprefix(prefix)
+    return aten_abi.supports(name, "" if overload == "default" else overload)
+
+
+class _Call:
+    """The arguments of one call, counted as System V counts registers."""
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+        self.arguments: list[str] = []
+        self.declared: list[str] = []
+        self.integers = 0
+        self.floats = 0
+
+    def _add(self, kind: str, value: str) -> None:
+        self.arguments.append(f"{kind} {value}")
+        self.declared.append(kind)
+
+    def pointer(self, address: str) -> None:
+        self.integers += 1
+        self._add("ptr", address)
+
+    def words(self, values: list[str]) -> None:
+        """INTEGER eightbytes. An aggregate is never split between registers and the stack."""
+        if len(values) > 1 and self.integers + len(values) > _INTEGER_REGISTERS:
+            self.memory(values)
+            return
+        self.integers += len(values)
+        for value in values:
+            self._add("i64", value)
+
+    def memory(self, values: list[str]) -> None:
+        """A copy on the stack."""
+        base = self.f.temporary(len(values))
+        for index, value in enumerate(values):
+            self.f.store("i64", value, base, 8 * index)
+        self._add(f"ptr byval([{len(values)} x i64]) align 8", base)
+
+    def double(self, value: str) -> None:
+        self.floats += 1
+        self._add("double", value)
+
+    def optional_double(self, value: str, flag: str) -> None:
+        if self.integers + 1 > _INTEGER_REGISTERS or self.floats + 1 > _SSE_REGISTERS:
+            self.memory([self.f.value(f"bitcast double {value} to i64"), flag])
+            return
+        self.floats += 1
+        self.integers += 1
+        self._add("double", value)
+        self._add("i64", flag)
+
+
+def _argument(call: _Call, conversions: Conversions, name: str, cxx: CxxType, value: Value) -> None:
+    convert = getattr(conversions, cxx.kind)
+    made = convert(name, cxx, value)
+    match cxx.passing:
+        case Passing.POINTER:
+            call.pointer(made)
+        case Passing.DOUBLE:
+            call.double(made)
+        case Passing.OPT_DOUBLE:
+            call.optional_double(*made)
+        case Passing.MEMORY:
+            call.memory(made)
+        case Passing.WORDS:
+            call.words(made)
+
+
+@rule(ATEN, leaves=True)
+def aten(f: Function, op: Op) -> None:
+    try:
+        found = aten_abi.signature(*aten_abi.split_name(op.name))
+    except UnsupportedOperator as error:
+        raise LoweringError(str(error)) from None
+    if len(op.operands) != len(found.arguments):
+        raise LoweringError(f"{found.name} takes {len(found.arguments)} arguments, not {len(op.operands)}")
+    if f.state < 0:
+        raise LoweringError(f"{found.name}: no trident.state before it, so there is nowhere to deliver its exceptions")
+    _check_results(op, found)
+    f.drop_gil()
+    conversions = Conversions(f, op, found.name)
+    call = _Call(f)
+    result = _RESULTS[found.result](f, op, found)
+    if found.hidden_result:
+        call.pointer(result.address)
+    for argument, operand in zip(found.arguments, op.operands, strict=True):
+        _argument(call, conversions, argument.name, argument.type, operand)
+    site = f.site(op.name.removeprefix("torch."), is_raise=True, slots=result.slots)
+    f.warns = True
+    reg = f.invoke(found.symbol, result.returned, call.arguments, site, ", ".join(call.declared))
+    conversions.release()
+    result.finish(reg)
+    f.leave_if(f.call("trident_warned", "i1", "ptr %frame"), f.site(op.name.removeprefix("torch."), is_raise=True), RAISE)
+
+
+def _check_results(op: Op, found: AtenSignature) -> None:
+    kinds = [_RESULT_KINDS.get(kind) for kind in (found.elements or (found.result,))]
+    if found.result is ResultKind.VOID:
+        kinds = []
+    elif found.result is ResultKind.ALIASES:
+        kinds = ["tensor"] * len(found.aliases)
+    elif found.result is ResultKind.SCALAR:
+        kinds = [op.results[0].kind if op.results and op.results[0].kind in ("int", "float", "bool") else "int, float or bool"]
+    if [r.kind for r in op.results] != kinds:
+        raise LoweringError(f"{found.name} gives ({', '.join(map(str, kinds))}), not ({', '.join(r.kind for r in op.results)})")
+
+
+# ------------------------------------------------------------------------------------------------------------------- results
+
+
+class _Result:
+    """address: of the hidden result; returned: the LLVM result type; slots: what a throwing call may leave garbage in."""
+
+    def __init__(self, returned: str, finish: Callable[[str], None], address: str = "", slots: tuple[int, int] = (0, 0)) -> None:
+        self.returned = returned
+        self.finish = finish
+        self.address = address
+        self.slots = slots
+
+
+def _void(f: Function, op: Op, found: AtenSignature) -> _Result:
+    return _Result("void", lambda reg: None)
+
+
+def _tensor(f: Function, op: Op, found: AtenSignature) -> _Result:
+    result = op.results[0]
+    address = f.own(result, SlotKind.TENSOR)
+    return _Result("void", lambda reg: None, address, (result.index, 1))
+
+
+def _tensors(f: Function, op: Op, found: AtenSignature) -> _Result:
+    result = op.results[0]
+    address = f.own(result, SlotKind.VECTOR)
+    return _Result("void", lambda reg: None, address, (result.index, 3))
+
+
+def _alias(f: Function, op: Op, found: AtenSignature) -> _Result:
+    """The results are arguments: nothing new is owned."""
+    for result, index in zip(op.results, found.aliases, strict=True):
+        operand = op.operands[index]
+        result.same_as(operand)
+    if found.result is ResultKind.ALIAS:
+        return _Result("ptr", lambda reg: None)
+    return _Result("void", lambda reg: None, f.temporary(len(found.aliases)))
+
+
+def _number(f: Function, op: Op, found: AtenSignature) -> _Result:
+    result = op.results[0]
+    match found.result:
+        case ResultKind.INT:
+            return _Result("i64", lambda reg: f.define(result, reg))
+        case ResultKind.SMALL:
+            return _Result("signext i8", lambda reg: f.define(result, f.value(f"sext i8 {reg} to i64")))
+        case ResultKind.BOOL:
+            return _Result("zeroext i1", lambda reg: f.define(result, reg))
+        case ResultKind.DOUBLE:
+            return _Result("double", lambda reg: f.define(result, reg))
+    address = f.temporary(1)
+    return _Result("void", lambda reg: _symint(f, op, result, f.load(address, kind="i64")), address)
+
+
+def _symint(f: Function, op: Op, result: Value, word: str) -> None:
+    f.leave_unless(f.value(f"icmp sgt i64 {word}, {torch_layouts.SYMINT_LIMIT}"), f.site(op.name))
+    f.define(result, word)
+
+
+def _scalar(f: Function, op: Op, found: AtenSignature) -> _Result:
+    """A Scalar of the kind that the trace expects; the trace is left for any other."""
+    result = op.results[0]
+    address = f.temporary(torch_layouts.SCALAR_SIZE // 8, align=2)
+    tags = {"int": torch_layouts.SCALAR_INT, "float": torch_layouts.SCALAR_DOUBLE, "bool": torch_layouts.SCALAR_BOOL}
+
+    def finish(reg: str) -> None:
+        tag = f.load(address, torch_layouts.SCALAR_TAG, "i32")
+        f.leave_unless(f.value(f"icmp eq i32 {tag}, {tags[result.kind]}"), f.site(op.name))
+        if result.kind == "bool":
+            byte = f.load(address, torch_layouts.SCALAR_VALUE, "i8")
+            f.define(result, f.value(f"icmp ne i8 {byte}, 0"))
+        else:
+            f.define(result, f.load(address, torch_layouts.SCALAR_VALUE, "i64" if result.kind == "int" else "double"))
+
+    return _Result("void", finish, address)
+
+
+def _tuple(f: Function, op: Op, found: AtenSignature) -> _Result:
+    """std::tuple, whose members lie in reverse order in libstdc++. They are moved into their slots."""
+    sizes = [3 if kind is ResultKind.TENSORS else 1 for kind in found.elements]
+    offsets = [sum(sizes[index + 1:]) for index in range(len(sizes))]
+    address = f.temporary(sum(sizes))
+
+    def finish(reg: str) -> None:
+        for result, kind, offset in zip(op.results, found.elements, offsets, strict=True):
+            if kind in (ResultKind.TENSOR, ResultKind.TENSORS):
+                slot = f.own(result, SlotKind.TENSOR if kind is ResultKind.TENSOR else SlotKind.VECTOR)
+                for word in range(1 if kind is ResultKind.TENSOR else 3):
+                    f.store("i64", f.load(address, 8 * (offset + word), "i64"), slot, 8 * word)
+        for result, kind, offset in zip(op.results, found.elements, offsets, strict=True):
+            if kind is ResultKind.INT:
+                _symint(f, op, result, f.load(address, 8 * offset, "i64"))
+            elif kind is ResultKind.BOOL:
+                f.define(result, f.value(f"icmp ne i8 {f.load(address, 8 * offset, 'i8')}, 0"))
+            elif kind is ResultKind.DOUBLE:
+                f.define(result, f.load(address, 8 * offset, "double"))
+
+    return _Result("void", finish, address)
+
+
+_RESULTS: Final[dict[ResultKind, Callable[[Function, Op, AtenSignature], _Result]]] = {
+    ResultKind.VOID: _void, ResultKind.TENSOR: _tensor, ResultKind.TENSORS: _tensors, ResultKind.ALIAS: _alias,
+    ResultKind.ALIASES: _alias, ResultKind.SCALAR: _scalar, ResultKind.TUPLE: _tuple, ResultKind.INT: _number,
+    ResultKind.SMALL: _number, ResultKind.BOOL: _number, ResultKind.DOUBLE: _number, ResultKind.SYMINT: _number,
+}
+
+
+# ------------------------------------------------------------------------------------------------------- lists of results
+
+
+@rule("trident.list_size")
+def list_size(f: Function, op: Op) -> None:
+    value = op.operands[0]
+    if value.place is Place.ITEMS:
+        op.results[0].set_const(len(value.items))
+        return
+    base = f.slot_address(value.index)
+    begin, end = (f.value(f"ptrtoint ptr {f.load(base, offset)} to i64") for offset in (0, 8))
+    f.define(op.results[0], f.value(f"lshr i64 {f.value(f'sub i64 {end}, {begin}')}, 3"))
+
+
+@rule("trident.list_get", anchored=True)
+def list_get(f: Function, op: Op) -> None:
+    """The tensor stays in the list, which lives as long as it is used."""
+    value, result, item = op.operands[0], op.results[0], op.integer("item")
+    if value.place is Place.ITEMS:
+        result.same_as(value.items[item])
+        return
+    element = f.at(f.load(f.slot_address(value.index)), 8 * item)
+    result.place, result.index = Place.AT, f.new_slot(SlotKind.RAW)
+    result.copy = result.index
+    f.line(f"store ptr {element}, ptr {f.slot_address(result.index)}")
+
+
+__all__ = ["aten", "supports", "unsupported"]

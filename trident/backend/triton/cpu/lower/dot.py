@@ -1,0 +1,110 @@
+"""Matrix products.
+
+Owns tt.dot: both operands are widened into row-major buffers, then blocks of rows by one vector of columns are accumulated in
+registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the products of 16-bit floats
+are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner dimension.
+
+May import: core, floats, ttir, lowering (types only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from trident.backend.triton.cpu.lower import floats, index
+from trident.backend.triton.cpu.lower.core import COUNTER, FLOATS, INTS, LANE, SSA, Buffer, Chunk, Tensor
+from trident.backend.triton.cpu.lower.index import Bits, lane_bits
+from trident.backend.triton.cpu.ttir import Op
+
+if TYPE_CHECKING:
+    from trident.backend.triton.cpu.lower.lowering import Lowering
+
+
+def _widened(low: Lowering, op: Op, position: int, elem: str) -> Buffer:
+    """The operand in memory, in the accumulator's type."""
+    em, value = low.em, op.operands[position]
+    source = low.tensor(value)
+    if source.elem == elem:
+        return low.in_memory(source, value.type.shape)
+
+    def emit(bits: Bits) -> Chunk:
+        chunk = em.at(source, bits)
+        n = 1 << len(lane_bits(bits))
+        if elem in FLOATS:
+            return em.from_vec(n, elem, floats.convert(em, em.vec(chunk), source.elem, elem))
+        wide = em.op("arith.extsi", em.vector_type(n, em.storage[elem]), em.vec(chunk))
+        return em.from_vec(n, elem, wide)
+
+    made = low.to_memory(Tensor(source.bits, elem, emit), value.type.shape)
+    assert made.buffer is not None
+    return made.buffer
+
+
+class _Dot:
+    """One tt.dot, of matrices or of stacks of matrices."""
+
+    def __init__(self, low: Lowering, op: Op) -> None:
+        self.low, self.em, self.op = low, low.em, op
+        *batch, self.m, self.k = op.operands[0].type.shape
+        self.n = op.operands[1].type.shape[-1]
+        self.batch_bits = sum(d.bit_length() - 1 for d in batch)
+        self.mb, self.kb, self.nb = (d.bit_length() - 1 for d in (self.m, self.k, self.n))
+        a, out = op.operands[0].type.elem, op.result.type.elem
+        self.acc = "f64" if out == "f64" else "f32" if out in FLOATS else out
+        if (a in FLOATS) != (out in FLOATS) or (a not in FLOATS and a not in INTS):
+            raise op.unsupported(f"a product of {a} into {out}")
+        self.out = out
+        self.lanes = min(self.nb, self.em.lanes)
+        rows = 3 if self.em.lanes >= 5 else 2
+        self.rows = min(self.mb, rows)
+
+
+    def run(self) -> None:
+        em, op = self.em, self.op
+        left, right = _widened(self.low, op, 0, self.acc), _widened(self.low, op, 1, self.acc)
+        start = self.low.tensor(op.operands[2])
+        target = self.low.targets.get(op)
+        if target is not None and not start.sources.get(target, True):
+            target = None
+        result = target if target is not None else em.alloc(op.result.type.bits, self.out)
+        total = self.nb + self.mb + self.batch_bits
+        bits = [LANE + k if k < self.lanes else 0 for k in range(total)]
+        ranges = [(self.nb + self.mb, self.batch_bits), (self.nb + self.rows, self.mb - self.rows), (self.lanes, self.nb - self.lanes)]
+        with em.scope():
+            em.nest([(f, w) for f, w in ranges if w > 0], bits, lambda b: self.tile(b, left, right, start, result))
+        self.low.env[op.result] = em.tensor_of(result, carried=target is not None)
+
+    def tile(self, bits: Bits, left: Buffer, right: Buffer, start: Tensor, result: Buffer) -> None:
+        em = self.em
+        column, row, batch = bits[:self.nb], bits[self.nb:self.nb + self.mb], bits[self.nb + self.mb:]
+        n = 1 << self.lanes
+        rows = [tuple((r >> k) & 1 if k < self.rows else row[k] for k in range(self.mb)) for r in range(1 << self.rows)]
+        places = [(*column, *r, *batch) for r in rows]
+        inits = [floats.convert(em, em.vec(em.at(start, p)), self.out, self.acc) if self.acc in FLOATS
+                 else em.vec(em.at(start, p)) for p in places]
+
+        def step(i: SSA, carried: list[SSA]) -> Sequence[SSA]:
+            c = em.counter(i, self.kb)
+            inner = tuple(COUNTER * (c + 1) + b for b in range(self.kb))
+            b_vec = em.vec(em.read(right, (*column, *inner, *batch)))
+            out = []
+            for r, acc in zip(rows, carried, strict=True):
+                a = em.splat(em.read(left, (*inner, *r, *batch)).base, n)
+                if self.acc in FLOATS:
+                    out.append(em.op("math.fma", acc.type, a, b_vec, acc))
+                else:
+                    out.append(em.op("arith.addi", acc.type, acc, em.op("arith.muli", acc.type, a, b_vec)))
+            return out
+
+        sums = em.for_loop(0, self.k, inits, step)
+        for place, value in zip(places, sums, strict=True):
+            value = floats.convert(em, value, self.acc, self.out) if self.acc in FLOATS else value
+            em.write(result, place, em.from_vec(n, self.out, value))
+
+
+def _dot(low: Lowering, op: Op) -> None:
+    _Dot(low, op).run()
+
+
+OPS: dict[str, Callable[[Lowering, Op], None]] = {"tt.dot": _dot}

@@ -1,0 +1,289 @@
+"""Loads, stores and atomics.
+
+Owns the choice of instruction for a chunk of addresses. What must hold: a lane whose mask is false touches no memory; atomics run
+lane by lane in order.
+
+May import: core, floats, ttir, lowering (types only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch_mlir import ir
+
+from trident.backend.triton.cpu.lower import floats
+from trident.backend.triton.cpu.lower.core import FLOATS, SIZES, SSA, Chunk, Emitter, Tensor
+from trident.backend.triton.cpu.lower.index import Bits, lane_bits
+from trident.backend.triton.cpu.ttir import Op, Value
+
+if TYPE_CHECKING:
+    from trident.backend.triton.cpu.lower.lowering import Lowering
+
+
+def _alignment(em: Emitter, elem: str, width: int = 64) -> ir.Attribute:
+    return ir.IntegerAttr.get(em.i64 if width == 64 else em.i32, SIZES[elem])
+
+
+def consecutive(chunk: Chunk, elem: str) -> bool:
+    """Whether the addresses are base, base + size, base + 2 * size, …"""
+    return chunk.offs is not None and bool((chunk.offs == SIZES[elem] * np.arange(chunk.n)).all())
+
+
+def when(em: Emitter, condition: SSA, results: list[ir.Type], then: Callable[[], list[SSA]],
+         otherwise: Callable[[], list[SSA]]) -> list[SSA]:
+    """scf.if."""
+    branch = ir.Operation.create("scf.if", results=results, operands=[condition], regions=2)
+    for region, body in zip(branch.regions, (then, otherwise), strict=True):
+        if not results and body is nothing:
+            continue
+        with em.scope(region.blocks.append()):
+            em.do("scf.yield", *body())
+    return list(branch.results)
+
+
+def nothing() -> list[SSA]:
+    return []
+
+
+def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: Chunk | None) -> Chunk:
+    """Load `pointer.n` elements; masked-off ones become `other`, or zero."""
+    n, elem = pointer.n, op.results[0].type.elem
+    if elem not in SIZES:
+        raise op.unsupported(f"the type {elem}")
+    if elem == "i1":
+        raise op.unsupported("a load of single bits")
+    stype = em.storage[elem]
+    if pointer.uniform and (mask is None or mask.uniform) and (other is None or other.uniform):
+        value = _scalar_load(em, stype, pointer, mask, other, elem)
+        return Chunk(n, elem, base=value)
+    vtype = em.vector_type(n, stype)
+    if consecutive(pointer, elem):
+        if mask is None:
+            return em.from_vec(n, elem, em.op("llvm.load", vtype, pointer.base, alignment=_alignment(em, elem)))
+        fill = em.vec(other) if other is not None else em.zero(vtype)
+        return em.from_vec(n, elem, em.op("llvm.intr.masked.load", vtype, pointer.base, em.vec(mask), fill,
+                                          alignment=_alignment(em, elem, 32)))
+    value = em.gather(em.vec(pointer), None if mask is None else em.vec(mask), None if other is None else em.vec(other), n, stype)
+    return em.from_vec(n, elem, value)
+
+
+def _scalar_load(em: Emitter, stype: ir.Type, pointer: Chunk, mask: Chunk | None, other: Chunk | None, elem: str) -> SSA:
+    def load() -> list[SSA]:
+        return [em.op("llvm.load", stype, pointer.base, alignment=_alignment(em, elem))]
+
+    if mask is None:
+        return load()[0]
+    return when(em, mask.base, [stype], load, lambda: [em.zero(stype) if other is None else other.base])[0]
+
+
+def store_chunk(em: Emitter, op: Op, pointer: Chunk, value: Chunk, mask: Chunk | None) -> None:
+    """Store a chunk."""
+    elem = value.elem
+    if elem not in SIZES or elem == "i1":
+        raise op.unsupported(f"a store of {elem}")
+    if value.n == 1:
+        def store() -> list[SSA]:
+            em.do("llvm.store", value.base, pointer.base, alignment=_alignment(em, elem))
+            return []
+
+        if mask is None:
+            store()
+        else:
+            when(em, mask.base, [], store, nothing)
+    elif consecutive(pointer, elem):
+        if mask is None:
+            em.do("llvm.store", em.vec(value), pointer.base, alignment=_alignment(em, elem))
+        else:
+            em.do("llvm.intr.masked.store", em.vec(value), pointer.base, em.vec(mask), alignment=_alignment(em, elem, 32))
+    else:
+        em.scatter(em.vec(value), em.vec(pointer), None if mask is None else em.vec(mask), value.n)
+
+
+def load(low: Lowering, op: Op) -> None:
+    """tt.load."""
+    pointer = low.env[op.operands[0]]
+    mask = low.env[op.operands[1]] if len(op.operands) > 1 else None
+    other = low.env[op.operands[2]] if len(op.operands) > 2 else None
+    if op.operands[0].type.pointee.startswith("tensor"):
+        raise op.unsupported("a block pointer")
+    if isinstance(pointer, Chunk):
+        low.env[op.result] = load_chunk(low.em, op, pointer, mask, other)
+        return
+    parts = [p for p in (pointer, mask, other) if p is not None]
+
+    def emit(bits: Bits) -> Chunk:
+        chunks = [low.chunk(p, bits) for p in parts]
+        return load_chunk(low.em, op, chunks[0], chunks[1] if mask is not None else None, chunks[2] if other is not None else None)
+
+    sources = low.sources(parts)
+    sources[op.operands[0]] = True
+    low.define(op.result, Tensor(op.result.type.bits, op.result.type.elem, emit, sources=sources))
+
+
+def store(low: Lowering, op: Op) -> None:
+    """tt.store. A value whose computation loads from memory that the store may overwrite is computed completely first."""
+    em = low.em
+    pointer, value = low.env[op.operands[0]], low.env[op.operands[1]]
+    mask = low.env[op.operands[2]] if len(op.operands) > 2 else None
+    if op.operands[0].type.pointee.startswith("tensor"):
+        raise op.unsupported("a block pointer")
+    if isinstance(pointer, Chunk):
+        store_chunk(em, op, pointer, value, mask)
+        return
+    if isinstance(value, Tensor) and value.bits > em.lanes:
+        loads = {source: same for source, same in value.sources.items() if isinstance(source, Value)}
+        if any(source is not op.operands[0] or not same for source, same in loads.items()):
+            value = low.to_memory(value, op.operands[0].type.shape)
+
+    def body(bits: Bits) -> None:
+        chunks = [low.chunk(p, bits) for p in (pointer, value, mask) if p is not None]
+        store_chunk(em, op, chunks[0], chunks[1], chunks[2] if mask is not None else None)
+
+    em.each(op.operands[0].type.shape, body)
+
+
+# -- atomics -----------------------------------------------------------------------------------------------------------------------
+
+_AND, _OR, _XOR, _ADD, _FADD, _MAX, _MIN, _UMAX, _UMIN, _XCHG = range(1, 11)
+_LLVM_OP = {_AND: 3, _OR: 5, _XOR: 6, _ADD: 1, _FADD: 11, _MAX: 7, _MIN: 8, _UMAX: 9, _UMIN: 10, _XCHG: 0}
+_ORDERING = {1: 2, 2: 4, 3: 5, 4: 6}  # relaxed, acquire, release, acquire and release
+
+
+def _per_element(low: Lowering, op: Op, mask: Chunk | Tensor | None, one: Callable[[list[Chunk]], SSA],
+                 operands: list[Chunk | Tensor]) -> None:
+    """Run `one` for each element in order, where the mask is set; its result is the op's result."""
+    em, elem = low.em, op.result.type.elem
+    stype = em.storage[elem]
+
+    def at(bits: Bits) -> Chunk:
+        chunks = [low.chunk(o, bits) for o in operands]
+        if mask is None:
+            return Chunk(1, elem, base=one(chunks))
+        condition = low.chunk(mask, bits)
+        return Chunk(1, elem, base=when(em, condition.base, [stype], lambda: [one(chunks)], lambda: [em.zero(stype)])[0])
+
+    if not op.result.type.ranked:
+        low.env[op.result] = at(())
+        return
+    buffer = em.alloc(op.result.type.bits, elem)
+    em.each(op.result.type.shape, lambda bits: em.write(buffer, bits, at(bits)), lanes=0)
+    low.env[op.result] = em.tensor_of(buffer)
+
+
+def atomic_rmw(low: Lowering, op: Op) -> None:
+    """tt.atomic_rmw."""
+    em = low.em
+    kind, ordering = op.int_attr("atomic_rmw_op"), _ORDERING[op.int_attr("sem")]
+    elem = op.result.type.elem
+    mask = low.env[op.operands[2]] if len(op.operands) > 2 else None
+    if kind not in _LLVM_OP:
+        raise op.unsupported(f"atomic operation {kind}")
+
+    def one(chunks: list[Chunk]) -> SSA:
+        pointer, value = chunks[0].base, chunks[1].base
+        if kind == _FADD and elem in ("f16", "bf16"):
+            return _half_add(em, pointer, value, elem)
+        return em.op("llvm.atomicrmw", value.type, pointer, value, bin_op=ir.IntegerAttr.get(em.i64, _LLVM_OP[kind]),
+                     ordering=ir.IntegerAttr.get(em.i64, ordering))
+
+    if elem not in SIZES or elem in ("i1", "ptr") or (elem in FLOATS and kind not in (_FADD, _XCHG)):
+        raise op.unsupported(f"this atomic operation on {elem}")
+    _per_element(low, op, mask, one, [low.env[op.operands[0]], low.env[op.operands[1]]])
+
+
+def _half_add(em: Emitter, pointer: SSA, value: SSA, elem: str) -> SSA:
+    """Atomic addition to a 16-bit float: a loop of compare and exchange."""
+    addend = floats.widen(em, value, elem)
+    old = em.op("llvm.load", em.i16, pointer, alignment=ir.IntegerAttr.get(em.i64, 2))
+    loop = ir.Operation.create("scf.while", results=[em.i16], operands=[old], regions=2)
+    before = loop.regions[0].blocks.append(em.i16)
+    with em.scope(before):
+        seen = before.arguments[0]
+        total = em.op("arith.addf", em.f32, floats.widen(em, _as(em, seen, elem), elem), addend)
+        new = _bits(em, floats.narrow(em, total, elem))
+        swapped, done = _cmpxchg(em, pointer, seen, new)
+        again = em.op("arith.xori", em.i1, done, em.const(em.i1, 1))
+        em.do("scf.condition", again, swapped)
+    after = loop.regions[1].blocks.append(em.i16)
+    with em.scope(after):
+        em.do("scf.yield", after.arguments[0])
+    return _as(em, loop.results[0], elem)
+
+
+def _as(em: Emitter, bits: SSA, elem: str) -> SSA:
+    return bits if em.storage[elem] == bits.type else em.op("arith.bitcast", em.storage[elem], bits)
+
+
+def _bits(em: Emitter, value: SSA) -> SSA:
+    return value if value.type == em.i16 else em.op("arith.bitcast", em.i16, value)
+
+
+def _cmpxchg(em: Emitter, pointer: SSA, expected: SSA, new: SSA) -> tuple[SSA, SSA]:
+    pair = em.op("llvm.cmpxchg", ir.Type.parse(f"!llvm.struct<({new.type}, i1)>"), pointer, expected, new,
+                 success_ordering=ir.IntegerAttr.get(em.i64, 6), failure_ordering=ir.IntegerAttr.get(em.i64, 4))
+    first = em.op("llvm.extractvalue", new.type, pair, position=ir.DenseI64ArrayAttr.get([0]))
+    return first, em.op("llvm.extractvalue", em.i1, pair, position=ir.DenseI64ArrayAttr.get([1]))
+
+
+def atomic_cas(low: Lowering, op: Op) -> None:
+    """tt.atomic_cas."""
+    em = low.em
+    elem = op.result.type.elem
+    if elem not in SIZES or elem in ("i1", "ptr"):
+        raise op.unsupported(f"compare and exchange of {elem}")
+    itype = ir.IntegerType.get_signless(8 * SIZES[elem])
+
+    def one(chunks: list[Chunk]) -> SSA:
+        expected, new = ((c.base if c.base.type == itype else em.op("arith.bitcast", itype, c.base)) for c in chunks[1:])
+        old, _ = _cmpxchg(em, chunks[0].base, expected, new)
+        return old if em.storage[elem] == itype else em.op("arith.bitcast", em.storage[elem], old)
+
+    _per_element(low, op, None, one, [low.env[v] for v in op.operands])
+
+
+def gather(low: Lowering, op: Op) -> None:
+    """tt.gather: elements of a tensor by index along one axis. An index out of range is wrapped: no memory is harmed."""
+    em = low.em
+    source_type, axis = op.operands[0].type, op.int_attr("axis")
+    source = low.in_memory(low.env[op.operands[0]], source_type.shape)
+    indices = low.env[op.operands[1]]
+    from trident.backend.triton.cpu.lower import index
+
+    first, width = index.dim_ranges(source_type.shape)[axis]
+    ranges = index.dim_ranges(op.result.type.shape)
+    targets = index.dim_ranges(source_type.shape)
+
+    def emit(bits: Bits) -> Chunk:
+        lanes = len(lane_bits(bits))
+        place = [0] * source_type.bits
+        for d, ((rf, rw), (tf, _)) in enumerate(zip(ranges, targets, strict=True)):
+            if d != axis:
+                place[tf:tf + rw] = bits[rf:rf + rw]
+        position = tuple(place)
+        chunk = low.chunk(indices, bits)
+        itype = em.vector_type(1 << lanes, em.i64)
+        where = em.vec(chunk)
+        where = where if em.scalar_type(where) == em.i64 else em.op("arith.extui", itype, where)
+        where = em.op("arith.andi", itype, where, em.const(itype, (1 << width) - 1))
+        where = em.op("arith.shli", itype, where, em.const(itype, first))
+        base = em.splat(em.op("arith.extui", em.i64, em.linear(position)), 1 << lanes)
+        where = em.op("arith.addi", itype, where, base)
+        where = em.op("arith.addi", itype, where, em.const_ints(index.lane_offsets(position, lanes), em.i64))
+        elem = em.memory_type(source.elem)
+        addresses = em.gep(source.pointer, where, elem)
+        if lanes == 0:
+            value = em.op("llvm.load", elem, addresses, alignment=ir.IntegerAttr.get(em.i64, SIZES[source.elem]))
+        else:
+            value = em.gather(addresses, None, None, 1 << lanes, elem)
+        if source.elem == "i1":
+            value = em.op("arith.trunci", em.like(value, em.i1), value)
+        return em.from_vec(1 << lanes, source.elem, value)
+
+    tensor = Tensor(op.result.type.bits, source.elem, emit)
+    low.env[op.result] = low.to_memory(tensor, op.result.type.shape)
+
+
+OPS = {"tt.load": load, "tt.store": store, "tt.atomic_rmw": atomic_rmw, "tt.atomic_cas": atomic_cas, "tt.gather": gather}

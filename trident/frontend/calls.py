@@ -1,0 +1,365 @@
+"""Calls: which callee is followed into (inlined as a real frame), which has a model, and which is an opaque call.
+
+Owns the decision. What must hold: arguments bind exactly as CPython binds them (an error in binding is left to CPython);
+an inlined callee is a frame of its own in every snapshot; an opaque call is executed exactly once, while recording.
+
+May import: ir, frontend.{analysis,objects,values,models}.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from trident.frontend.aborts import Leave, RecorderBug
+from trident.frontend.analysis import CodeInfo, analyse
+from trident.frontend.binding import bind_arguments
+from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.models import NotModelled, registry
+from trident.frontend.objects import Access, Objects
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.ir import NULL, OpaqueCall
+
+MAX_INLINE_DEPTH = 60
+_GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+
+
+class _Inlined:
+    """The answer of `call` where a frame was pushed: its result arrives when that frame returns."""
+
+    def __repr__(self) -> str:
+        return "INLINED"
+
+
+INLINED = _Inlined()
+
+# Code objects in which a recording ended: called opaquely from then on. id -> (code, why).
+_avoided: dict[int, tuple[types.CodeType, str]] = {}
+
+
+def avoid(code: types.CodeType, why: str) -> None:
+    """Do not inline this code any more."""
+    _avoided[id(code)] = (code, why)
+
+
+class Calls(Objects):
+    """See the module."""
+
+    returned: Value | None = None  # by the frame at which `run_until` stopped
+    stop_depth = 0  # number of frames below those that the innermost `run_until` interprets
+
+    # ------------------------------------------------------------------------------------------------------ call
+    def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """As a CALL instruction would: a Value, or INLINED where a frame was pushed (only for handlers, in tail position)."""
+        callee = self.resolve(callee)
+        if type(callee) is Virtual:
+            return self._call_virtual(callee, args, kwargs)
+        if type(callee) is Traced:
+            if self.is_hooked(callee):
+                answer = registry().try_hooks("call", self, callee, args, kwargs)
+                if answer is not NotModelled:
+                    return answer
+            if callee.kind != "object" or not self.is_stable(callee):
+                return self.opaque(callee, args, kwargs, "the callee is a run-time object")
+            self.guard_identity(callee, f"{callee.origin or 'callee'} is {_callee_name(callee.obj)}")
+            callee = self.resolve(callee)
+        return self._call_constant(callee, callee.obj, args, kwargs)
+
+    def _call_virtual(self, callee: Virtual, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        if self.is_hooked(callee):
+            answer = registry().try_hooks("call", self, callee, args, kwargs)
+            if answer is not NotModelled:
+                return answer
+        match callee.kind:
+            case "method":
+                return self.call(callee.items[0], [callee.items[1], *args], kwargs)
+            case "function":
+                return self._call_function(callee, args, kwargs)
+            case "partial":
+                split = len(callee.items) - len(callee.keys or ())
+                fixed = dict(zip(callee.keys or (), callee.items[split:], strict=True))
+                return self.call(callee.items[0], [*callee.items[1:split], *args], {**fixed, **kwargs})  # type: ignore[dict-item]
+            case "instance":
+                return self._call_object(callee, args, kwargs)
+        return self.opaque(callee, args, kwargs, f"call of a new {callee.kind}")
+
+    def _call_constant(self, callee: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        known = registry()
+        if id(obj) in known.frame_readers:
+            raise Leave("frame", f"{_callee_name(obj)}: {known.frame_readers[id(obj)][1]}")
+        model = known.find(obj)
+        if model is not None:
+            args = [self.resolve(arg) for arg in args]
+            answer = model(self, args, kwargs)  # type: ignore[arg-type]
+            if answer is not NotModelled:
+                return answer
+        if self.is_hooked(callee):
+            answer = known.try_hooks("call", self, callee, args, kwargs)
+            if answer is not NotModelled:
+                return answer
+        kind = type(obj)
+        if kind is types.FunctionType:
+            return self._call_function(callee, args, kwargs)
+        if kind is types.MethodType:
+            return self.call(Const(obj.__func__, _origin(callee)), [Const(obj.__self__, _self_origin(callee)), *args], kwargs)
+        if kind is functools.partial:
+            return self._call_partial(callee, args, kwargs)
+        if kind is types.BuiltinFunctionType:
+            return self._call_builtin(callee, args, kwargs)
+        if isinstance(obj, type):
+            return self._call_class(callee, obj, args, kwargs)
+        unwrap = getattr(self.services, "unwrap", None)
+        target = unwrap(obj) if unwrap is not None else None
+        if target is not None:
+            return self.call(Const(target, _origin(callee)), args, kwargs)
+        if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType):
+            return self.opaque(callee, args, kwargs, "a C function without a model")
+        return self._call_object(callee, args, kwargs)
+
+    def _call_partial(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        made: functools.partial[Any] = callee.obj  # type: ignore[assignment]
+        name = self.name_of(callee)
+        fixed = {key: value for key, value in self.dict_items(made.keywords, f"{name}.keywords")} if made.keywords else {}
+        first = [Const(item, f"{name}.args[{n}]") for n, item in enumerate(made.args)]
+        return self.call(Const(made.func, f"{name}.func"), [*first, *args], {**fixed, **kwargs})
+
+    def _call_builtin(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """A C function; a bound one is its descriptor with self first, if that has a model."""
+        obj: Any = callee.obj
+        owner = obj.__self__
+        if owner is not None and not isinstance(owner, types.ModuleType | type):
+            descriptor = self.read_type(type(owner), obj.__name__)
+            if descriptor is not NULL and registry().find(descriptor) is not None:
+                return self._call_constant(Const(descriptor), descriptor, [Const(owner, _self_origin(callee)), *args], kwargs)
+        return self.opaque(callee, args, kwargs, "a C function without a model")
+
+    def _call_object(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """An instance: its type's `__call__`."""
+        cls = type(callee.obj)
+        if type(callee) is Const:
+            self.pin_class_of(callee.obj, self.name_of(callee))
+        function = self.read_type(cls, "__call__")
+        if isinstance(function, types.FunctionType):
+            return self.call(Const(function, f"{cls.__qualname__}.__call__"), [callee, *args], kwargs)
+        return self.opaque(callee, args, kwargs, f"call of a {cls.__qualname__}")
+
+    # --------------------------------------------------------------------------------------------------- classes
+    def _call_class(self, callee: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """`cls(...)`: plain classes are made as virtual instances and their `__init__` is inlined."""
+        meta_call = self.read_type(type(cls), "__call__")
+        if meta_call is not type.__call__:
+            if isinstance(meta_call, types.FunctionType):
+                return self.call(Const(meta_call), [callee, *args], kwargs)
+            return self.opaque(callee, args, kwargs, "a metaclass with its own __call__")
+        new, init = self.read_type(cls, "__new__"), self.read_type(cls, "__init__")
+        if new is not object.__new__ or not is_plain_class(cls):
+            if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType) and init is object.__init__:
+                return self.call(Const(new.__func__, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
+            return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
+        if init is object.__init__:
+            if args or kwargs:
+                raise Leave("raised", f"{cls.__qualname__}() takes no arguments")
+            return self.virtual(self.execute_part(object.__new__, cls), "instance", [], [], cls=cls)
+        if not isinstance(init, types.FunctionType) or not self._can_inline(init.__code__, init):
+            return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
+        made = self.virtual(object.__new__(cls), "instance", [], [], cls=cls)
+        return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, discard=True, result=made)
+
+    # ------------------------------------------------------------------------------------------------- functions
+    def _call_function(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        function = callee.obj
+        assert isinstance(function, types.FunctionType)
+        reason = self._not_inlined(function.__code__, function)
+        if reason:
+            return self.opaque(callee, args, kwargs, reason)
+        return self._inline(callee, args, kwargs)
+
+    def _not_inlined(self, code: types.CodeType, function: types.FunctionType) -> str:
+        if code.co_flags & _GENERATOR_FLAGS:
+            return "a generator or coroutine"
+        if id(function) in registry().opaque:
+            return registry().opaque[id(function)][1]
+        if id(code) in _avoided:
+            return f"not followed: {_avoided[id(code)][1]}"
+        if len(self.frames) >= MAX_INLINE_DEPTH:
+            return "inlining went too deep"
+        unsupported = analyse(code).unsupported
+        return f"it has the instruction {unsupported}" if unsupported else ""
+
+    def _can_inline(self, code: types.CodeType, function: types.FunctionType) -> bool:
+        return not self._not_inlined(code, function)
+
+    def _inline(self, callee: Value, args: list[Value], kwargs: dict[str, Value], *, discard: bool = False,
+                result: Value | None = None) -> _Inlined:
+        function = callee.obj
+        assert isinstance(function, types.FunctionType)
+        if type(callee) is Const:
+            self.pin_function(function, callee.origin)
+        info = analyse(function.__code__)
+        frame = RecordedFrame(callee, info, bind_arguments(self, callee, info, args, kwargs))  # type: ignore[arg-type]
+        self.push_frame(frame, is_call=self.call_instruction, discard=discard, result=result)
+        return INLINED
+
+    call_instruction = False  # whether the current instruction is a CALL (else an attribute, an operator, …)
+    # (stack, pops) for the caller of a frame that is pushed now, where these are not what the handler's popping says.
+    pending: tuple[list[Entry], int] | None = None
+
+    def push_frame(self, frame: RecordedFrame, *, is_call: bool, discard: bool = False, result: Value | None = None) -> None:
+        """Enter an inlined callee. The handler has popped the operands of the current instruction and nothing else."""
+        caller = self.frames[-1]
+        if len(self.frames) > self.stop_depth:
+            caller.is_call, caller.discard, caller.result = is_call, discard, result
+            if self.pending is not None:
+                caller.before, caller.pops = self.pending
+            else:
+                caller.pops = len(caller.before) - len(caller.stack)
+            caller.resume_at = caller.current.next_offset
+            caller.stack = caller.before
+            caller.cached_state = None
+        self.frames.append(frame)
+        self.enter(frame)
+
+    def enter(self, frame: RecordedFrame) -> None:
+        """Source position of a frame."""
+        self.builder.file = frame.code.code.co_filename
+
+    def return_value(self, value: Value) -> None:
+        """The innermost frame returns."""
+        caller = self.frames[-2] if len(self.frames) > 1 else None
+        if caller is not None and caller.discard and caller.result is not None and self.resolve(value).obj is not None:
+            raise Leave("raised", "__init__() should return None")
+        self.frames.pop()
+        if len(self.frames) == self.stop_depth:
+            self.returned = value
+            if self.frames:
+                self.enter(self.frames[-1])
+            return
+        assert caller is not None
+        self.enter(caller)
+        del caller.stack[len(caller.stack) - caller.pops:]
+        if caller.result is not None:
+            caller.stack.append(caller.result)
+        elif not caller.discard:
+            caller.stack.append(value)
+        caller.is_call, caller.pops, caller.discard, caller.result, caller.resume_at = True, 0, False, None, -1
+        caller.cached_state = None
+
+    def call_discard(self, callee: Value, args: list[Value]) -> Any:
+        """A call by an instruction that drops the result (a store): None, or INLINED."""
+        callee = self.resolve(callee)
+        if isinstance(callee.obj, types.FunctionType) and self._can_inline(callee.obj.__code__, callee.obj) \
+                and registry().find(callee.obj) is None:
+            return self._inline(callee, args, {}, discard=True)
+        if self.call(callee, args, {}) is INLINED:
+            raise RecorderBug("a store by something that was inlined")
+        return None
+
+    def finish_opaque(self, fn: Any, args: list[Value], real: object, reason: str) -> Value:
+        """Write an opaque call of a harmless C function that has been executed already."""
+        forms = [self.ssa(arg, "object") for arg in args]
+        self.effect()
+        info = OpaqueCall(_callee_name(fn), reason, self.builder.file, self.builder.line)
+        return self.result(real, self.builder.call(self.builder.constant(fn), forms, (), info))
+
+    # ------------------------------------------------------------------------------------------------- pure code
+    def call_pure(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """Call within the current instruction; the code called must have no effects (guards in it exit at this instruction)."""
+        saved = self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction
+        depth = len(self.frames)
+        if not self.pure_base:
+            self.pure_base, self.pure_births = depth, self.births
+        self.stop_depth = depth
+        try:
+            answer = self.call(callee, args, kwargs)
+            if answer is INLINED:
+                self.run_until(depth)
+                answer = self.returned
+        finally:
+            self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction = saved
+        assert isinstance(answer, Value)
+        return answer
+
+    def run_until(self, depth: int) -> None:
+        """Interpret until only `depth` frames are left."""
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------------------------------------------- opaque
+    def opaque(self, callee: Value, args: list[Value], kwargs: dict[str, Value], reason: str) -> Value:
+        """Call the object from native code, without looking into it. Executed now, for real."""
+        callee = self.resolve(callee)
+        obj: Any = callee.obj
+        if id(obj) in registry().frame_readers:
+            raise Leave("frame", f"{_callee_name(obj)}: {registry().frame_readers[id(obj)][1]}")
+        function = self.ssa(callee, "object")
+        forms = [self.ssa(arg, "object") for arg in (*args, *kwargs.values())]
+        self.effect()
+        harmless = id(obj) in registry().harmless
+        if not harmless:
+            self.changed_anything()
+        real = self.execute(obj, *[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})
+        info = OpaqueCall(_callee_name(obj), reason, self.builder.file, self.builder.line)
+        return self.result(real, self.builder.call(function, forms, tuple(kwargs), info))
+
+    # ------------------------------------------------------------------------------------------------ attributes
+    def access(self, found: Access, owner: Value, name: str) -> Any:
+        """Carry out what `lookup` found: a Value, or INLINED (tail position)."""
+        match found.how:
+            case "value":
+                return found.value
+            case "method":
+                method = types.MethodType(found.value.obj, found.self.obj) if isinstance(found.value.obj, types.FunctionType) \
+                    else getattr(owner.obj, name)
+                return self.virtual(method, "method", [found.value, found.self])
+            case "call":
+                return self.call(found.value, list(found.args), {})
+            case "absent":
+                raise Leave("raised", f"no attribute {name}")
+        return self.opaque_getattr(owner, name, found.reason)
+
+    def opaque_getattr(self, owner: Value, name: str, reason: str) -> Value:
+        """`getattr(owner, name)` as an opaque call."""
+        return self.opaque(Const(getattr), [owner, Const(name)], {}, f"attribute {name}: {reason}")
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name` for models; a property's code must be free of effects."""
+        found = self.lookup(value, name)
+        if found.how == "call":
+            return self.call_pure(found.value, list(found.args), {})
+        return self.access(found, value, name)  # type: ignore[no-any-return]
+
+
+def is_plain_class(cls: type) -> bool:
+    """Whether instances consist of an instance dict and nothing else."""
+    for base in cls.__mro__:
+        if base is object:
+            continue
+        if "__slots__" in base.__dict__ or not base.__flags__ & 1 << 9 or "__del__" in base.__dict__:
+            return False
+    return bool(cls.__dictoffset__) and not getattr(cls, "__abstractmethods__", None) and cls.__basicsize__ <= _PLAIN_SIZE
+
+
+class _Plain:
+    pass
+
+
+_PLAIN_SIZE = _Plain.__basicsize__
+
+
+def _origin(value: Value) -> str:
+    return value.origin if isinstance(value, Const | Traced) else ""
+
+
+def _self_origin(callee: Value) -> str:
+    return _origin(callee).rpartition(".")[0]
+
+
+def _callee_name(obj: Any) -> str:
+    name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
+    module = getattr(obj, "__module__", None)
+    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else str(name)
+
+
+def code_of(function: types.FunctionType) -> CodeInfo:
+    """Analysis of a function."""
+    return analyse(function.__code__)

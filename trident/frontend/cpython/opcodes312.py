@@ -1,0 +1,87 @@
+"""Opcode table of CPython 3.12.
+
+May import: frontend.cpython.shared, frontend.handlers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trident.frontend.cpython.shared import (  # noqa: F401 (read through `frontend.cpython.opcodes`)
+    EXCEPTION_OPS,
+    FOREIGN_OPS,
+    LOCAL_ACCESS,
+    NO_FALL_THROUGH,
+    NO_RESULT,
+    handlers_of,
+    is_jump,
+    jump_target,
+    leave,
+)
+from trident.frontend.aborts import Leave
+from trident.frontend.handlers import Handler, build, control, names, operators, stack
+
+# Instructions that are executed together with the CALL that follows them.
+PREFIXES = frozenset({"KW_NAMES"})
+
+
+def _load_attr(rec: Any, frame: Any, ins: Any) -> None:
+    """LOAD_ATTR; with the low bit of the argument what LOAD_METHOD was."""
+    load = names.load_method if ins.arg & 1 else names.load_attribute
+    load(rec, frame, frame.pop_value(), frame.code.code.co_names[ins.arg >> 1])
+
+
+def _load_super_attr(rec: Any, frame: Any, ins: Any) -> None:
+    """`super().name` without a super object, unless `super` is not the builtin."""
+    owner, cls, function = frame.pop_value(), frame.pop_value(), frame.pop_value()
+    if rec.resolve(function).obj is not super:
+        raise Leave("unsupported", "super is not the builtin")
+    made = rec.virtual(super(cls.obj, owner.obj), "super", [cls, owner])
+    load = names.load_method if ins.arg & 1 else names.load_attribute
+    load(rec, frame, made, frame.code.code.co_names[ins.arg >> 2])
+
+
+def _compare(rec: Any, frame: Any, ins: Any) -> None:
+    operators.compare_op(rec, frame, ins, ins.arg >> 4)
+
+
+def _for_iter(rec: Any, frame: Any, ins: Any) -> None:
+    """At the end the iterator is popped and END_FOR, at the target, is skipped."""
+    control.for_iter(rec, frame, ins, ins.target + 1)
+
+
+def _end_for(rec: Any, frame: Any, ins: Any) -> None:
+    del frame.stack[-2:]
+
+
+def _intrinsic_1(rec: Any, frame: Any, ins: Any) -> None:
+    """CALL_INTRINSIC_1: of those in functions, UNARY_POSITIVE (5) and LIST_TO_TUPLE (6)."""
+    if ins.arg == 5:
+        frame.stack.append(operators.operators.unary(rec, "pos", frame.pop_value()))
+    elif ins.arg == 6:
+        build.push_tuple_of(rec, frame, frame.pop_value())
+    else:
+        raise Leave("opcode", f"CALL_INTRINSIC_1 {ins.arg}")
+
+
+_JUMPS: dict[str, Handler] = {
+    f"POP_JUMP_IF_{what}": control.pop_jump if what in ("TRUE", "FALSE") else control.pop_jump_none
+    for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")
+}
+_OWN: dict[str, Handler] = {
+    "LOAD_ATTR": _load_attr,
+    "LOAD_SUPER_ATTR": _load_super_attr,
+    "COMPARE_OP": _compare,
+    "FOR_ITER": _for_iter,
+    "END_FOR": _end_for,
+    "CALL_INTRINSIC_1": _intrinsic_1,
+    "MAKE_CELL": stack.make_cell,
+    **_JUMPS,
+}
+HANDLERS: dict[str, Handler] = handlers_of(_OWN)
+UNSUPPORTED = frozenset(name for name, handler in HANDLERS.items() if handler is leave) - EXCEPTION_OPS
+
+
+def handler(name: str) -> Handler:
+    """The handler of an opcode."""
+    return HANDLERS[name]

@@ -1,0 +1,287 @@
+"""Facts about values: exact types, constants by promotion, forms (boxed, unboxed, converted) and materialised virtual objects.
+
+Owns which guard establishes which fact. What must hold: a fact is established once and kept on the Value; a constant's facts
+need no guard; nothing here executes user code except the making of virtual objects that escape.
+
+May import: ir, frontend.{core,values,virtuals}.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from torch_mlir import ir as mlir
+
+from trident.frontend.aborts import Leave, RecorderBug
+from trident.frontend.core import Core
+from trident.frontend.frames import Entry
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.virtuals import MUTABLE, maker_of, make_function
+from trident.ir import NULL, OpaqueCall
+
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+def fits(number: int) -> bool:
+    """Whether an int fits int64."""
+    return _INT_MIN <= number <= _INT_MAX
+
+
+class Guarding(Core):
+    """See the module."""
+
+    # ----------------------------------------------------------------------------------------------------- types
+    def type_of(self, value: Value) -> type:
+        """The exact type; guarded once where the trace does not know it."""
+        value = self.resolve(value)
+        if type(value) is not Traced:
+            return type(value.obj)
+        if value.known_type is None:
+            self._guard_type(value)
+        return value.known_type  # type: ignore[return-value]
+
+    def _guard_type(self, value: Traced) -> None:
+        obj, cls, name = value.obj, type(value.obj), value.origin or "value"
+        if cls is int and fits(obj):  # type: ignore[arg-type]
+            cond = self.builder.op("int_fits", value.ssa)
+            self.guard(cond, True, "type", f"type({name}) is int")
+            value.facts["fits"] = True
+        elif obj is None:
+            self.guard(self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(None)), True, "identity", f"{name} is None")
+            value.facts["constant"] = Const(None, value.origin)
+        else:
+            cond = self.builder.op("type_is", value.ssa, index=self.builder.constant_index(cls))
+            self.guard(cond, True, "type", f"type({name}) is {cls.__qualname__}")
+        value.known_type = cls
+
+    def number_kind(self, value: Value) -> str | None:
+        """"int", "float" or "bool" if the value is an exact number that has an unboxed form (guarded), else None."""
+        value = self.resolve(value)
+        obj = value.obj
+        cls = type(obj)
+        if cls is not int and cls is not float and cls is not bool:
+            return None
+        if cls is int and not fits(obj):  # type: ignore[arg-type]
+            return None
+        if type(value) is Traced and value.known_type is None:
+            self._guard_type(value)
+        if type(value) is Traced and cls is int and value.kind == "object" and not value.facts.get("fits"):
+            self.guard(self.builder.op("int_fits", value.ssa), True, "type", f"{value.origin or 'value'} fits int64")
+            value.facts["fits"] = True
+        return cls.__name__
+
+    # ----------------------------------------------------------------------------------------------------- forms
+    def ssa(self, value: Value, kind: str) -> mlir.Value:
+        """The value as an SSA value of kind tensor, int, float, bool or object: guarded, unboxed, boxed, materialised as needed."""
+        value = self.resolve(value)
+        if type(value) is Const:
+            return self._const_ssa(value.obj, kind)
+        if type(value) is Virtual:
+            if kind != "object":
+                raise RecorderBug(f"a virtual {value.kind} has no form {kind}")
+            return self.materialise(value)
+        assert type(value) is Traced
+        own = value.kind
+        if own == kind:
+            return value.ssa
+        if kind == "object":
+            if value.boxed is None:
+                value.boxed = self.builder.op("box", value.ssa)
+            return value.boxed
+        found = value.unboxed.get(kind)
+        if found is None:
+            found = value.unboxed[kind] = self._convert(value, own, kind)
+        return found
+
+    def _convert(self, value: Traced, own: str, kind: str) -> mlir.Value:
+        if own == "object":
+            if kind == "tensor":
+                self.type_of(value)
+                return self.builder.op("unbox_tensor", value.ssa)
+            natural = self.number_kind(value)
+            if natural is None:
+                raise RecorderBug(f"{type(value.obj).__name__} has no form {kind}")
+            if natural == kind:
+                return self.builder.op(f"unbox_{kind}", value.ssa)
+            own = natural
+        source = value.ssa if value.kind == own else self.ssa(value, own)
+        match own, kind:
+            case "bool", "int":
+                return self.builder.op("bool_to_int", source)
+            case "int", "float":
+                self.may_exit()
+                return self.builder.op("int_to_float", source)
+            case "bool", "float":
+                self.may_exit()
+                return self.builder.op("int_to_float", self.ssa(value, "int"))
+        raise RecorderBug(f"no conversion from {own} to {kind}")
+
+    def _const_ssa(self, obj: Any, kind: str) -> mlir.Value:
+        match kind:
+            case "object":
+                return self.builder.constant(obj)
+            case "int" if isinstance(obj, int):
+                return self.builder.int(int(obj))
+            case "float" if isinstance(obj, float | int):
+                return self.builder.float(float(obj))
+            case "bool" if isinstance(obj, bool):
+                return self.builder.bool(obj)
+            case "tensor":
+                return self._const_tensor(obj)
+        raise RecorderBug(f"{type(obj).__name__} has no form {kind}")
+
+    def _const_tensor(self, obj: object) -> mlir.Value:
+        cache: dict[int, mlir.Value] = self.__dict__.setdefault("_const_tensors", {})
+        if id(obj) not in cache:
+            cache[id(obj)] = self.builder.op("unbox_tensor", self.builder.constant(obj))
+        return cache[id(obj)]
+
+    # ------------------------------------------------------------------------------------------------- promotion
+    def promote(self, value: Value, why: str) -> Any:
+        """The value as a constant of the trace: guards it if it is traced."""
+        value = self.resolve(value)
+        if type(value) is Const:
+            return value.obj
+        if type(value) is Virtual:
+            if value.kind in MUTABLE and value.kind != "dict":
+                raise Leave("promote", f"{why}: a new {value.kind} is needed as a constant")
+            for item in value.items:
+                self.promote(item, why)
+            return value.obj
+        assert type(value) is Traced
+        self._guard_value(value, why)
+        value.facts["constant"] = Const(value.obj, value.origin)
+        return value.obj
+
+    def _guard_value(self, value: Traced, why: str) -> None:
+        obj, name = value.obj, value.origin or "value"
+        natural = self.number_kind(value) if value.kind != "tensor" else None
+        if natural == "bool":
+            self.guard(self.ssa(value, "bool"), bool(obj), "value", f"{name} is {obj} ({why})")
+        elif natural == "int":
+            cond = self.builder.op("eq_int", self.ssa(value, "int"), self.builder.int(obj))  # type: ignore[arg-type]
+            self.guard(cond, True, "value", f"{name} == {obj} ({why})")
+        elif natural == "float" and obj == obj and obj != 0.0:  # NaN and the two zeros have no guard by value
+            cond = self.builder.op("eq_float", self.ssa(value, "float"), self.builder.float(obj))  # type: ignore[arg-type]
+            self.guard(cond, True, "value", f"{name} == {obj} ({why})")
+        elif value.kind == "object" and not (value.facts.get("fresh") and _made_anew(obj)):
+            cond = self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(obj))
+            self.guard(cond, True, "identity", f"{name} is {_describe(obj)} ({why})")
+        else:
+            raise Leave("promote", f"{why}: {name} ({type(obj).__name__}) cannot be a constant")
+
+    def guard_identity(self, value: Traced, text: str) -> None:
+        """Guard that an object value is the object of this execution."""
+        cond = self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(value.obj))
+        self.guard(cond, True, "identity", text)
+        value.facts["constant"] = Const(value.obj, value.origin)
+        value.known_type = type(value.obj)
+
+    # --------------------------------------------------------------------------------------------------- virtual
+    def virtual(self, obj: object, kind: str, items: list[Value], keys: list[object] | None = None, **state: object) -> Virtual:
+        """A new virtual object of one of the recorder's own kinds (see virtuals.KINDS)."""
+        self.births += 1
+        state["birth"] = self.births
+        return Virtual(obj, kind, items, keys=keys, state=state)
+
+    def virtual_tuple(self, items: list[Value]) -> Value:
+        """A tuple; a constant if all items are constants of immutable types."""
+        return self.virtual(tuple(item.obj for item in items), "tuple", list(items))
+
+    def virtual_list(self, items: list[Value]) -> Virtual:
+        """A new list."""
+        return self.virtual([item.obj for item in items], "list", list(items))
+
+    def virtual_dict(self, keys: list[object], items: list[Value]) -> Virtual:
+        """A new dict of constant keys."""
+        return self.virtual(dict(zip(keys, (item.obj for item in items), strict=True)), "dict", list(items), list(keys))
+
+    def materialise(self, virtual: Virtual) -> mlir.Value:
+        """The SSA object of a virtual object, which escapes by this: mutable kinds are traced objects from here on."""
+        if virtual.escaped is None:
+            self.snapshots.invalidate()
+            virtual.escaped = self._make(virtual)
+            self._after_escape(virtual)
+        return virtual.escaped
+
+    def _after_escape(self, virtual: Virtual) -> None:
+        if virtual.kind in MUTABLE:
+            traced = Traced(virtual.obj, virtual.escaped, "", type(virtual.obj))
+            traced.facts["fresh"] = True
+            virtual.state["traced"] = traced
+
+    def _make(self, virtual: Virtual) -> mlir.Value:
+        builder, kind = self.builder, virtual.kind
+        if kind == "function":
+            return self._make_function(virtual)
+        items = [self.item_ssa(item) for item in virtual.items]
+        if kind == "tuple" and virtual.state.get("cls", tuple) is tuple:
+            return builder.op("build_tuple", values=items)
+        if kind == "list":
+            return builder.op("build_list", values=items)
+        if kind == "slice":
+            return builder.op("build_slice", *items)
+        if kind == "dict" and virtual.state.get("cls", dict) is dict:
+            flat = [part for key, item in zip(virtual.keys or (), items, strict=True) for part in (builder.constant(key), item)]
+            return builder.op("build_dict", values=flat)
+        maker = _C_MAKERS.get(kind)
+        kwnames: tuple[str, ...] = ()
+        if maker is None or None in items:
+            present = [item for item in items if item is not None]
+            if len(present) != len(items):
+                if kind != "cell":
+                    raise RecorderBug(f"a virtual {kind} with a missing item")
+                return self.make_call(types.CellType, [], (), "cell")
+            maker = maker_of(virtual)
+        elif kind == "partial":
+            kwnames = tuple(virtual.keys or ())  # type: ignore[arg-type]
+        return self.make_call(maker, items, kwnames, kind)
+
+    def _make_function(self, virtual: Virtual) -> mlir.Value:
+        """A function from MAKE_FUNCTION; its cells escape with it."""
+        code, globals_ = virtual.state["code"], virtual.state["globals"]
+        defaults, kwdefaults, annotations = virtual.items[:3]
+        cells = [self.item_ssa(cell) for cell in virtual.items[3:]]
+        builder = self.builder
+        if kwdefaults is NULL and annotations is NULL and code.co_name == code.co_qualname:  # type: ignore[attr-defined]
+            parts = [builder.constant(code), builder.constant(globals_), builder.constant(code.co_name),  # type: ignore[attr-defined]
+                     builder.constant(None) if defaults is NULL else self.item_ssa(defaults), builder.op("build_tuple", values=cells)]
+            return self.make_call(types.FunctionType, parts, (), "function")
+        parts = [builder.constant(code), builder.constant(globals_)]
+        parts += [builder.constant(NULL) if item is NULL else self.item_ssa(item) for item in (defaults, kwdefaults, annotations)]
+        return self.make_call(make_function, [*parts, builder.op("build_tuple", values=cells)], (), "function")
+
+    def item_ssa(self, item: Entry) -> Any:
+        """The SSA object of an item, None for an empty one."""
+        return None if item is NULL else self.ssa(item, "object")  # type: ignore[arg-type]
+
+    def make_call(self, fn: Any, args: list[mlir.Value], kwnames: tuple[str, ...], what: str) -> mlir.Value:
+        """A call that only makes an object; not executed here, because the object exists already."""
+        self.effect()
+        info = OpaqueCall(getattr(fn, "__qualname__", type(fn).__name__), f"makes a {what} that escapes",
+                          self.builder.file, self.builder.line)
+        made = self.builder.call(self.builder.constant(fn), args, kwnames, info)
+        # Nothing that counts was changed: exits may follow, and the next state must hold the object instead of a recipe for it.
+        self.state_serial = self.effect_serial = 0
+        return made
+
+
+_C_MAKERS: dict[str, Any] = {
+    "method": types.MethodType,
+    "range": range,
+    "cell": types.CellType,
+    "super": super,
+    "partial": functools.partial,
+}
+
+
+def _made_anew(obj: object) -> bool:
+    """Whether a result of a call is likely to be another object next time (then identity cannot be guarded usefully)."""
+    return not (obj is None or isinstance(obj, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType | bool))
+
+
+def _describe(obj: object) -> str:
+    name = getattr(obj, "__qualname__", None)
+    return name if isinstance(name, str) else repr(obj)[:60] if isinstance(obj, str | int | float | bytes) else f"<{type(obj).__name__}>"

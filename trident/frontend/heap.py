@@ -1,0 +1,229 @@
+"""Reads and stores of mutable Python state that hangs on constants: dicts, lists, cells, types, functions.
+
+Owns pins and the values that the trace's own stores left behind. What must hold:
+ * A read from a constant is covered by a pin that was written after the last call that may have changed anything.
+ * After the trace's own store under a key, a read gives the stored value (until such a call), and is dynamic after it.
+ * Keys in `options.demoted` are never pinned: their values are read when the trace runs.
+
+May import: ir, frontend.{guards,values}.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import types
+from typing import Any
+
+from trident.frontend.aborts import Leave
+from trident.frontend.frames import Entry
+from trident.frontend.guards import Guarding
+from trident.frontend.values import Const, Traced, Value
+from trident.ir import NULL, OpaqueCall, PinKind
+
+_HEAP_TYPE, _IMMUTABLE_TYPE, _MANAGED_DICT = 1 << 9, 1 << 8, 1 << 4  # Py_TPFLAGS_*
+CELL_KEY = "cell_contents"
+
+
+def is_mutable_type(cls: type) -> bool:
+    """Whether attributes of a type can change."""
+    return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE
+
+
+class Heap(Guarding):
+    """See the module."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pinned: dict[tuple[PinKind, int, str], int] = {}  # -> epoch in which it was written
+        self._forward: dict[tuple[int, str], Entry] = {}  # what this trace stored, since the last call that may change anything
+        self._stored: set[tuple[int, str]] = set()  # keys that this trace stores to: not to be pinned any more
+        self._constants: dict[tuple[int, str], Const] = {}  # so that one read of a key gives one Value
+        self.overwritten: set[tuple[int, str]] = set()  # pinned keys that the trace itself changes: to be demoted
+        self.demoted: set[tuple[int, str]] = getattr(self.options, "demoted", None) or set()
+
+    # ------------------------------------------------------------------------------------------------------ pins
+    def pin(self, kind: PinKind, owner: Any, key: str, expected: Any, text: str) -> None:
+        """A fact about a constant object, unless it is covered already."""
+        identity = (kind, owner if kind is PinKind.WORD else id(owner), key)
+        if self._pinned.get(identity) == self.epoch:
+            return
+        self.write_pin(kind, owner, key, expected, text)
+        self._pinned[identity] = self.epoch
+
+    def changed_anything(self) -> None:
+        """After a call that may have changed any Python object."""
+        self.epoch += 1
+        self._forward.clear()
+        self._constants.clear()
+
+    # ----------------------------------------------------------------------------------------------------- dicts
+    def read_dict(self, owner: dict[Any, Any], key: str, text: str) -> Entry:
+        """The value under a str key of a constant dict; NULL if absent."""
+        place = (id(owner), key)
+        if place in self._forward:
+            return self._forward[place]
+        if place in self.demoted or place in self._stored:
+            return self._read_dynamic(owner, key, text)
+        known = self._constants.get(place)
+        if known is not None:
+            return known
+        value = dict.get(owner, key, NULL)
+        self.pin(PinKind.DICT, owner, key, value, f"{text} is {_describe(value)}")
+        if value is NULL:
+            return NULL
+        constant = self._constants[place] = Const(value, text)
+        return constant
+
+    def _read_dynamic(self, owner: dict[Any, Any], key: str, text: str) -> Entry:
+        builder, index = self.builder, self.builder.constant_index(key)
+        held = builder.constant(owner)
+        present = key in owner
+        self.guard(builder.op("dict_has", held, index=index), present, "key", f"{text} {'exists' if present else 'does not exist'}")
+        if not present:
+            return NULL
+        value = Traced(dict.__getitem__(owner, key), builder.op("dict_item", held, index=index), text)
+        self._forward[(id(owner), key)] = value
+        return value
+
+    def note_store(self, owner: dict[Any, Any] | list[Any] | types.CellType, key: str, value: Entry, pin_kind: PinKind) -> None:
+        """The trace has stored (or, with NULL, deleted) under a key of a constant."""
+        place = (id(owner), key)
+        if (pin_kind, id(owner), key) in self._pinned:
+            self.overwritten.add(place)
+        self._pinned.pop((PinKind.DICT_KEYS, id(owner), ""), None)
+        self._pinned.pop((PinKind.EMPTY, id(owner), ""), None)
+        self._stored.add(place)
+        self._constants.pop(place, None)
+        self._forward[place] = value
+        self.builder.constant_index(owner)  # keep alive: it is known by its id
+
+    def store_dict(self, owner: dict[Any, Any], key: str, value: Value, text: str) -> None:
+        """`owner[key] = value` on a constant dict, str key."""
+        self.write_call(operator.setitem, [Const(owner), Const(key), value], text)
+        self.note_store(owner, key, value, PinKind.DICT)
+
+    def write_call(self, fn: Any, args: list[Value], what: str) -> Traced:
+        """Execute a C function for its effect and write it as a call that changes only what the caller notes."""
+        forms = [self.ssa(arg, "object") for arg in args]
+        self.effect()
+        obj = self.execute(fn, *[arg.obj for arg in args])
+        info = OpaqueCall(getattr(fn, "__qualname__", str(fn)), what, self.builder.file, self.builder.line)
+        return self.result(obj, self.builder.call(self.builder.constant(fn), forms, (), info))
+
+    def dict_items(self, owner: dict[Any, Any], text: str) -> list[tuple[Any, Value]]:
+        """All keys and values of a constant dict, in order."""
+        if any(place[0] == id(owner) for place in self._stored) or any(place[0] == id(owner) for place in self.demoted):
+            raise Leave("unsupported", f"iteration over {text or 'a dict'} that the trace itself changes")
+        flat = tuple(part for item in dict.items(owner) for part in item)
+        self.pin(PinKind.DICT_KEYS, owner, "", flat, f"items of {text or 'a dict'}")
+        return [(key, Const(value, f"{text}[{key!r}]")) for key, value in dict.items(owner)]
+
+    def container_is_empty(self, owner: Any, text: str) -> bool:
+        """Whether a constant dict, list or set is empty."""
+        if any(place[0] == id(owner) for place in self._stored):
+            raise Leave("unsupported", f"length of {text or 'a container'} that the trace itself changes")
+        empty = len(owner) == 0
+        self.pin(PinKind.EMPTY, owner, "", empty, f"{text or 'a container'} is {'empty' if empty else 'not empty'}")
+        return empty
+
+    # ----------------------------------------------------------------------------------------------------- lists
+    def list_is_dynamic(self, owner: list[Any]) -> bool:
+        """Whether a constant list's items must be read when the trace runs."""
+        return (id(owner), "") in self.demoted or (id(owner), "") in self._stored
+
+    def list_items(self, owner: list[Any], text: str) -> list[Value]:
+        """The items of a constant list that is not dynamic."""
+        self.pin(PinKind.LIST, owner, "", tuple(owner), f"items of {text or 'a list'}")
+        return [Const(item, f"{text}[{n}]") for n, item in enumerate(owner)]
+
+    # ----------------------------------------------------------------------------------------------------- cells
+    def read_cell(self, cell: types.CellType, text: str) -> Entry:
+        """Contents of a constant cell; NULL if empty."""
+        place = (id(cell), CELL_KEY)
+        if place in self._forward:
+            return self._forward[place]
+        if place in self.demoted or place in self._stored:
+            try:
+                obj = cell.cell_contents
+            except ValueError:
+                raise Leave("raised", f"{text} is not set") from None
+            self.may_exit()
+            value = Traced(obj, self.builder.op("cell_get", self.builder.constant(cell)), text)
+            self._forward[place] = value
+            return value
+        known = self._constants.get(place)
+        if known is not None:
+            return known
+        try:
+            obj = cell.cell_contents
+        except ValueError:
+            obj = NULL
+        self.pin(PinKind.CELL, cell, "", obj, f"{text} is {_describe(obj)}")
+        if obj is NULL:
+            return NULL
+        constant = self._constants[place] = Const(obj, text)
+        return constant
+
+    def store_cell(self, cell: types.CellType, value: Value, text: str) -> None:
+        """Store to a constant cell."""
+        form = self.ssa(value, "object")
+        self.op("cell_set", self.builder.constant(cell), form)
+        self.execute(setattr, cell, CELL_KEY, value.obj)
+        if (PinKind.CELL, id(cell), "") in self._pinned:
+            self.overwritten.add((id(cell), CELL_KEY))
+        self.note_store(cell, CELL_KEY, value, PinKind.CELL)
+
+    # ----------------------------------------------------------------------------------------------------- types
+    def read_type(self, cls: type, name: str) -> Any:
+        """`_PyType_Lookup`: the attribute along the MRO, unbound; NULL if absent."""
+        mutable = False
+        found: Any = NULL
+        for base in cls.__mro__:
+            mutable = mutable or is_mutable_type(base)
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                break
+        if mutable:
+            self.pin(PinKind.TYPE, cls, name, found, f"{cls.__qualname__}.{name} is {_describe(found)}")
+        return found
+
+    def pin_class_of(self, obj: Any, text: str) -> None:
+        """That a constant's type is still the one of now, and its instance dict still the same object.
+
+        `__class__` and `__dict__` of an instance of a Python class can be assigned."""
+        cls = type(obj)
+        if not is_mutable_type(cls) or isinstance(obj, type):
+            return
+        word = _word(id(obj) + 8)
+        if word == id(cls):
+            self.builder.constant_index(obj)
+            self.pin(PinKind.WORD, id(obj) + 8, "", word, f"type({text}) is {cls.__qualname__}")
+
+    def pin_dict_of(self, obj: Any, held: dict[str, Any], text: str) -> None:
+        """That `obj.__dict__` is still this dict, where its address is in the object's header."""
+        if not is_mutable_type(type(obj)):
+            return
+        cls = type(obj)
+        offset = -24 if cls.__flags__ & _MANAGED_DICT else cls.__dictoffset__
+        if (offset > 0 or offset == -24) and _word(id(obj) + offset) == id(held):
+            self.builder.constant_index(obj)
+            self.pin(PinKind.WORD, id(obj) + offset, "", id(held), f"{text}.__dict__ is the same dict")
+
+    def pin_function(self, function: types.FunctionType, text: str) -> None:
+        """That a constant function still has its code and defaults."""
+        expected = (function.__code__, function.__defaults__, function.__kwdefaults__)
+        self.pin(PinKind.FUNCTION, function, "", expected, f"code and defaults of {text or function.__qualname__}")
+
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _describe(obj: object) -> str:
+    if obj is NULL:
+        return "absent"
+    name = getattr(obj, "__qualname__", None)
+    if isinstance(name, str):
+        return name
+    return repr(obj)[:60] if isinstance(obj, str | int | float | bool | type(None)) else f"the same {type(obj).__name__}"

@@ -1,0 +1,269 @@
+"""Iteration over Values: known items, virtual iterators, opaque iterators.
+
+Owns the virtual "iterator" kind. state: how, pos, and per `how`: zip (strict), enumerate (start). What must hold: all guards of
+a step come before its first change; the concrete iterator advances exactly once per step, in step with the virtual one.
+
+May import: ir, frontend.{operators,values,models}.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from trident.frontend import operators
+from trident.frontend.models import NotModelled, registry
+from trident.frontend.values import Const, Traced, Value, Virtual
+
+if TYPE_CHECKING:
+    from trident.frontend.recorder import Recorder
+
+
+class _End:
+    """No further item."""
+
+    def __repr__(self) -> str:
+        return "END"
+
+
+END = _End()
+SENTINEL = object()  # what `next(it, SENTINEL)` yields at the end, in traces
+_PLAIN_SEQUENCES = (tuple, str, bytes, range)
+
+
+# --------------------------------------------------------------------------------------------------------- known items
+def known_items(rec: Recorder, value: Value) -> list[Value] | None:
+    """All items of an iterable, with the guards that make their number a constant; None where that is impossible.
+
+    A virtual iterator is used up by this."""
+    value = rec.resolve(value)
+    obj: Any = value.obj
+    if rec.is_hooked(value):
+        answer = registry().try_hooks("iterate", rec, value)
+        if answer is not NotModelled:
+            return answer  # type: ignore[no-any-return]
+    if type(value) is Virtual:
+        return _items_of_virtual(rec, value)
+    if type(value) is Const:
+        return _items_of_constant(rec, value, obj)
+    cls = type(obj)
+    if cls in (tuple, list):
+        rec.type_of(value)
+        size = len(obj)
+        if cls is list or value.facts.get("length") != size:  # type: ignore[union-attr]
+            counted = rec.builder.op(f"{cls.__name__}_len", value.ssa)  # type: ignore[union-attr]
+            cond = rec.builder.op("eq_int", counted, rec.builder.int(size))
+            rec.guard(cond, True, "length", f"len({rec.name_of(value)}) == {size}")
+            value.facts["length"] = size  # type: ignore[union-attr]
+        return [load_item(rec, value, n) for n in range(size)]  # type: ignore[arg-type]
+    return None
+
+
+def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
+    """Item of a traced tuple or list; its length is guarded already."""
+    obj: Any = value.obj
+    cls = type(obj).__name__
+    if cls == "tuple":
+        cache: dict[int, Traced] = value.facts.setdefault("items", {})  # type: ignore[assignment]
+        if index in cache:
+            return cache[index]
+    origin = f"{value.origin}[{index}]" if value.origin else ""
+    item = Traced(obj[index], rec.builder.op(f"{cls}_item", value.ssa, item=index), origin)
+    if cls == "tuple":
+        cache[index] = item
+        if value.facts.get("fresh"):
+            item.facts["fresh"] = True
+    return item
+
+
+def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | None:
+    name = rec.name_of(value)
+    if type(obj) in _PLAIN_SEQUENCES or isinstance(obj, tuple) and type(obj).__iter__ is tuple.__iter__:
+        return [Const(item, f"{name}[{n}]") for n, item in enumerate(obj)]
+    if type(obj) is list and not rec.list_is_dynamic(obj):
+        return rec.list_items(obj, name)
+    if type(obj) is list:
+        return known_items(rec, Traced(obj, rec.builder.constant(obj), name, list))
+    if type(obj) in (dict, OrderedDict):
+        return [Const(key) for key, _ in rec.dict_items(obj, name)]
+    return None
+
+
+def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
+    match value.kind:
+        case "tuple" | "list":
+            return list(value.items)
+        case "dict":
+            return [Const(key) for key in value.keys or ()]
+        case "range":
+            for item in value.items:
+                rec.promote(item, "the length of a range")
+            return [Const(n) for n in value.obj]  # type: ignore[attr-defined]
+        case "view":
+            return _items_of_view(rec, value)
+        case "iterator":
+            return _exhaust(rec, value)
+    return None
+
+
+def _items_of_view(rec: Recorder, view: Virtual) -> list[Value] | None:
+    owner = rec.resolve(view.items[0])
+    if type(owner) is Virtual:
+        pairs = list(zip(owner.keys or (), owner.items, strict=True))
+    elif type(owner) is Const:
+        pairs = rec.dict_items(owner.obj, rec.name_of(owner))  # type: ignore[arg-type]
+    else:
+        return None
+    match view.state["view"]:
+        case "keys":
+            return [Const(key) for key, _ in pairs]
+        case "values":
+            return [item for _, item in pairs]
+    return [rec.virtual_tuple([Const(key), item]) for key, item in pairs]
+
+
+def _exhaust(rec: Recorder, iterator: Virtual) -> list[Value] | None:
+    """The remaining items of a virtual iterator."""
+    rec.mutation(iterator)
+    before = iterator.state["pos"]
+    items: list[Value] = []
+    while True:
+        item = step(rec, iterator)
+        if item is END:
+            break
+        if item is None:
+            if items or iterator.state["pos"] != before:
+                rec.abort("unsupported", "an iterator whose items become unknown half-way")
+            return None
+        items.append(item)
+    for _ in range(len(items) + 1):
+        rec.execute_part(next, iterator.obj, SENTINEL)
+    iterator.state["how"] = "done"
+    iterator.items = []
+    return items
+
+
+# ----------------------------------------------------------------------------------------------------------- iterators
+def get_iterator(rec: Recorder, value: Value) -> Any:
+    """`iter(value)`: a Value, or INLINED for a Python `__iter__` (tail position)."""
+    value = rec.resolve(value)
+    obj: Any = value.obj
+    if rec.is_hooked(value):
+        items = known_items(rec, value)
+        if items is not None:
+            return sequence_iterator(rec, rec.virtual_tuple(items))
+    if type(value) is Virtual:
+        if value.kind == "iterator":
+            return value
+        if value.kind in ("tuple", "list", "dict", "range", "view"):
+            return sequence_iterator(rec, value)
+    cls = type(obj)
+    if type(value) is Const:
+        if cls in (tuple, str, bytes, range, list, dict, OrderedDict):
+            return sequence_iterator(rec, value)
+        rec.pin_class_of(obj, rec.name_of(value))
+    elif cls in (tuple, list):
+        rec.type_of(value)
+        if cls is tuple:
+            known_items(rec, value)
+        return sequence_iterator(rec, value)
+    if type(value) is Const or type(value) is Virtual and value.kind == "instance":
+        found = rec.read_type(cls, "__iter__")
+        if isinstance(found, types.FunctionType):
+            return rec.call(Const(found, f"{cls.__qualname__}.__iter__"), [value], {})
+    return rec.opaque(Const(iter), [value], {}, f"iteration over a {cls.__name__}")
+
+
+def sequence_iterator(rec: Recorder, source: Value, how: str = "seq") -> Virtual:
+    """A virtual iterator over a sequence."""
+    real = reversed(source.obj) if how == "reversed" else iter(source.obj)  # type: ignore[call-overload]
+    return rec.virtual(real, "iterator", [source], how=how, pos=0)
+
+
+def advance(rec: Recorder, iterator: Virtual) -> Any:
+    """The next item of a virtual iterator, END, or None where the trace cannot know it."""
+    item = step(rec, iterator)
+    if item is None:
+        return None
+    rec.mutation(iterator)
+    rec.execute_part(next, iterator.obj, SENTINEL)
+    return item
+
+
+def step(rec: Recorder, iterator: Virtual) -> Any:
+    """`advance` without the concrete iterator (a zip advances the concrete ones of its parts itself)."""
+    state = iterator.state
+    pos: int = state["pos"]  # type: ignore[assignment]
+    match state["how"]:
+        case "seq":
+            item = _sequence_item(rec, rec.resolve(iterator.items[0]), pos)
+        case "reversed":
+            items = known_items(rec, iterator.items[0])
+            item = None if items is None else items[len(items) - 1 - pos] if pos < len(items) else END
+        case "enumerate":
+            part = step(rec, rec.resolve(iterator.items[0]))  # type: ignore[arg-type]
+            item = part
+            if isinstance(part, Value):
+                item = rec.virtual_tuple([Const(pos + state["start"]), part])  # type: ignore[operator]
+        case "zip":
+            item = _zip_item(rec, iterator)
+        case _:
+            item = END
+    if item is not None and item is not END:
+        state["pos"] = pos + 1
+    return item
+
+
+def _zip_item(rec: Recorder, iterator: Virtual) -> Any:
+    parts = [rec.resolve(part) for part in iterator.items]
+    if not all(type(part) is Virtual and part.kind == "iterator" for part in parts):
+        return None
+    items = []
+    for n, part in enumerate(parts):
+        item = step(rec, part)  # type: ignore[arg-type]
+        if item is None:
+            rec.abort("unsupported", "zip over an iterable of unknown items")
+        if item is END:
+            if iterator.state["strict"] and (n > 0 or any(step(rec, other) is not END for other in parts[1:])):  # type: ignore[arg-type]
+                rec.abort("raised", "zip() arguments differ in length")
+            return END
+        items.append(item)
+    return rec.virtual_tuple(items) if items else END
+
+
+def _sequence_item(rec: Recorder, source: Value, pos: int) -> Any:
+    """Item `pos` of what a "seq" iterator runs over."""
+    obj: Any = source.obj
+    if type(source) is Virtual and source.kind == "range":
+        return _range_item(rec, source, pos)
+    if type(source) is Virtual and source.kind in ("tuple", "list"):
+        return source.items[pos] if pos < len(source.items) else END
+    if type(source) is Const and type(obj) in _PLAIN_SEQUENCES:
+        return Const(obj[pos], f"{rec.name_of(source)}[{pos}]") if pos < len(obj) else END
+    if type(source) is Const and type(obj) is list and rec.list_is_dynamic(obj):
+        source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
+    if type(source) is Traced:
+        more = pos < len(obj)
+        if type(obj) is list:
+            counted = rec.builder.op("list_len", source.ssa)
+            cond = rec.builder.op("lt_int", rec.builder.int(pos), counted)
+            rec.guard(cond, more, "length", f"{pos} {'<' if more else '>='} len({rec.name_of(source)})")
+        return load_item(rec, source, pos) if more else END
+    items = known_items(rec, source)
+    if items is None:
+        return None
+    return items[pos] if pos < len(items) else END
+
+
+def _range_item(rec: Recorder, source: Virtual, pos: int) -> Any:
+    start, stop, stride = (rec.resolve(item) for item in source.items)
+    steps = rec.promote(stride, "the step of a range")
+    if type(start) is Const and type(stop) is Const:
+        return Const(source.obj[pos]) if pos < len(source.obj) else END  # type: ignore[index, arg-type]
+    if type(start) is Const:
+        current: Value = Const(start.obj + pos * steps)  # type: ignore[operator]
+    else:
+        current = operators.binary(rec, "add", start, Const(pos * steps)) if pos else start
+    cond = operators.compare(rec, "lt" if steps > 0 else "gt", current, stop)
+    return current if operators.decide(rec, cond) else END

@@ -1,0 +1,362 @@
+"""`x[index]` and `x[index] = value` on tensors, as torch's binding does them (torch/csrc/autograd/python_variable_indexing.cpp).
+
+Owns the plan of views and the advanced index that an index becomes. What must hold: the operators, their order and their
+arguments are those of eager, so that values, strides, aliasing and the autograd graph are; an index out of range leaves the trace
+before anything is done, because the binding raises its own error; lists, bools and 0-d tensors as indices are opaque calls.
+
+May import: torch, ir, frontend.{values,models}.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch_mlir import ir as mlir
+
+from trident.frontend.models import Answer, NotModelled, Registry
+from trident.frontend.models import torch_schema as schema
+from trident.frontend.models.tensors import guarded_device, guarded_dtype, guarded_rank, size_value
+from trident.frontend.models.torch_calls import elements, environment_allows, guard_environment
+from trident.frontend.models.torch_operators import is_tensor
+from trident.frontend.values import Const, Value, Virtual
+
+if TYPE_CHECKING:
+    from trident.frontend.recorder import Recorder
+
+_END = 2**63 - 1  # what an absent stop of a slice means to ATen
+_INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)  # of index tensors that count as one dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One view. kind: "select", "slice" or "unsqueeze" at dimension `dim` of what the steps before gave; `source` is the dimension of
+    the indexed tensor that it consumes; `values`: the index, or start, stop and step (None where absent)."""
+
+    kind: str
+    dim: int
+    source: int = -1
+    values: tuple[Value | None, ...] = ()
+
+
+@dataclass(slots=True)
+class Indexing:
+    """What an index means: views, then tensors that index the dimensions of the last view (None: all of it).
+
+    kept: for each dimension of the last view the dimension of the tensor that it is all of, or None.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    tensors: list[Value | None] = field(default_factory=list)
+    kept: list[int | None] = field(default_factory=list)
+
+
+# ----------------------------------------------------------------------------------------------------------- planning
+
+
+def _is_int(value: Value) -> bool:
+    return type(value.obj) is int and -(2**63) <= value.obj < 2**63
+
+
+def _slice_parts(rec: Recorder, value: Value) -> tuple[Value | None, ...] | None:
+    """start, stop, step of a slice whose parts are ints or None, else None."""
+    value = rec.resolve(value)
+    if type(value) is Virtual:
+        parts = [rec.resolve(part) for part in value.items]
+    elif type(value) is Const:
+        parts = [Const(part) for part in (value.obj.start, value.obj.stop, value.obj.step)]  # type: ignore[attr-defined]
+    else:
+        return None
+    if len(parts) != 3 or not all(part.obj is None or _is_int(part) for part in parts):
+        return None
+    if parts[2].obj is not None and parts[2].obj <= 0:  # type: ignore[operator]
+        return None  # raises
+    return tuple(None if part.obj is None and type(part) is Const else part for part in parts)
+
+
+def _is_plain(tensor: Any) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+
+
+def _index_items(rec: Recorder, index: Value) -> list[Value] | None:
+    """The items of an index (of one item where it is not a tuple); None for what is not looked into."""
+    if type(index.obj) is not tuple:
+        return [index]
+    if type(index) is Virtual and index.kind != "tuple":
+        return None
+    return [rec.resolve(item) for item in elements(rec, index)]
+
+
+def _specified(item: Value) -> int:
+    """Number of dimensions that an item consumes; -1 for an item that is not modelled."""
+    obj: Any = item.obj
+    if obj is None or obj is Ellipsis:
+        return 0
+    if type(obj) is int or type(obj) is slice:
+        return 1
+    if is_tensor(item) and obj.dim() > 0:
+        return 1 if obj.dtype in _INDEX_DTYPES else obj.dim() if obj.dtype is torch.bool else -1
+    return -1
+
+
+def plan_index(rec: Recorder, tensor: Value, index: Value) -> Indexing | None:
+    """The views and index tensors of `tensor[index]`; None if it is not modelled or raises."""
+    index = rec.resolve(index)
+    items = _index_items(rec, index)
+    if items is None:
+        return None
+    counts = [_specified(item) for item in items]
+    rank: int = tensor.obj.dim()  # type: ignore[attr-defined]
+    if -1 in counts or sum(counts) > rank or sum(item.obj is Ellipsis for item in items) > 1:
+        return None
+    if any(count > 1 for count in counts[:-1]):
+        return None  # what follows a mask of several dimensions is counted in the binding's own way
+    planned = Indexing()
+    source = 0
+    for item, count in zip(items, counts, strict=True):
+        source = _add_item(rec, planned, tensor, item, source, count, rank - sum(counts))
+        if source < 0:
+            return None
+    planned.kept.extend(range(source, rank))
+    return planned
+
+
+def _add_item(rec: Recorder, planned: Indexing, tensor: Value, item: Value, source: int, count: int, free: int) -> int:
+    """Plan one item at dimension `source` of the tensor; the next dimension, -1 if it is not modelled."""
+    dim = len(planned.kept)
+    if item.obj is None:
+        planned.steps.append(Step("unsqueeze", dim))
+        planned.kept.append(None)
+    elif item.obj is Ellipsis:
+        planned.kept.extend(range(source, source + free))
+        return source + free
+    elif type(item.obj) is int:
+        if not _is_int(item) or not -tensor.obj.size(source) <= item.obj < tensor.obj.size(source):  # type: ignore[attr-defined]
+            return -1
+        planned.steps.append(Step("select", dim, source, (item,)))
+    elif type(item.obj) is slice:
+        parts = _slice_parts(rec, item)
+        if parts is None:
+            return -1
+        planned.steps.append(Step("slice", dim, source, parts))
+        whole = all(part is None for part in parts)
+        planned.kept.append(source if whole else None)
+    else:
+        planned.tensors.extend([None] * (dim - len(planned.tensors)))
+        planned.tensors.append(item)
+        planned.kept.append(None)
+        planned.kept.extend([None] * (count - 1))
+    return source + count
+
+
+# --------------------------------------------------------------------------------------------------------- preparation
+
+
+@dataclass(slots=True)
+class _Forms:
+    """The SSA operands of a plan, with all guards written."""
+
+    tensor: mlir.Value
+    steps: list[tuple[Step, list[mlir.Value]]]
+    tensors: list[mlir.Value]
+
+
+def _guard_in_range(rec: Recorder, tensor: Value, source: int, index: Value) -> None:
+    builder = rec.builder
+    size = rec.ssa(size_value(rec, tensor, source), "int")
+    name = f"{rec.name_of(tensor)}.size({source})"
+    if type(index) is Const:
+        number: Any = index.obj
+        low = builder.int(number) if number >= 0 else builder.int(-1 - number)
+        rec.guard(builder.op("gt_int", size, low), True, "size", f"{name} > {number if number >= 0 else -1 - number}")
+        return
+    where = rec.ssa(index, "int")
+    rec.guard(builder.op("lt_int", where, size), True, "size", f"{rec.name_of(index)} < {name}")
+    rec.guard(builder.op("ge_int", where, rec.op("neg_int", size)), True, "size", f"{rec.name_of(index)} >= -{name}")
+
+
+def _prepare(rec: Recorder, tensor: Value, planned: Indexing) -> _Forms:
+    guard_environment(rec)
+    form = rec.ssa(tensor, "tensor")
+    guarded_rank(rec, tensor)
+    builder, steps = rec.builder, []
+    for step in planned.steps:
+        values: list[mlir.Value] = [builder.int(step.dim)]
+        if step.kind == "select":
+            index = step.values[0]
+            assert index is not None
+            _guard_in_range(rec, tensor, step.source, index)
+            values.append(rec.ssa(index, "int"))
+        elif step.kind == "slice":
+            values += _slice_forms(rec, step.values)
+        steps.append((step, values))
+    tensors = []
+    for item in planned.tensors:
+        tensors.append(builder.none() if item is None else rec.ssa(item, "tensor"))
+        if item is not None:  # how many dimensions it consumes, and that it is not read as a number
+            guarded_rank(rec, item)
+            guarded_dtype(rec, item)
+    return _Forms(form, steps, tensors)
+
+
+def _slice_forms(rec: Recorder, parts: tuple[Value | None, ...]) -> list[mlir.Value]:
+    forms = []
+    for part, absent in zip(parts, (0, _END, 1), strict=True):
+        if part is not None and part.obj is None:
+            rec.type_of(part)
+            part = None
+        if part is None:
+            forms.append(rec.builder.int(absent))
+        elif absent == 1:
+            forms.append(rec.builder.int(rec.promote(part, "the step of a slice")))
+        else:
+            forms.append(rec.ssa(part, "int"))
+    return forms
+
+
+_OPERATORS = {"select": ("select", "int"), "slice": ("slice", "Tensor"), "unsqueeze": ("unsqueeze", "")}
+
+
+def _supported(rec: Recorder, planned: Indexing, *more: tuple[str, str]) -> bool:
+    used = {_OPERATORS[step.kind] for step in planned.steps} | set(more)
+    return all(rec.services.supports_operator(*name) for name in used)
+
+
+def _views(rec: Recorder, forms: _Forms) -> mlir.Value:
+    current = forms.tensor
+    for step, values in forms.steps:
+        current = rec.builder.aten(*_OPERATORS[step.kind], [current, *values], ["tensor"])[0]
+    return current
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+
+
+def subscript(rec: Recorder, a: Value, index: Value) -> Answer:
+    """`a[index]`"""
+    tensor = rec.resolve(a)
+    if not is_tensor(tensor) or not environment_allows(rec) or not _is_plain(tensor.obj):
+        return NotModelled
+    planned = plan_index(rec, tensor, index)
+    if planned is None or not _supported(rec, planned, ("index", "Tensor") if planned.tensors else ("alias", "")):
+        return NotModelled
+    forms = _prepare(rec, tensor, planned)
+    rec.effect()
+    result = rec.execute(operator.getitem, tensor.obj, index.obj)
+    view = _views(rec, forms)
+    if forms.tensors:
+        view = rec.builder.aten("index", "Tensor", [view, rec.builder.list(forms.tensors, "optional<tensor>")], ["tensor"])[0]
+    elif not forms.steps:
+        view = rec.builder.aten("alias", "", [view], ["tensor"])[0]
+    return rec.result(result, view)
+
+
+# -------------------------------------------------------------------------------------------------------------- store
+
+
+def store_subscript(rec: Recorder, a: Value, index: Value, item: Value) -> Any:
+    """`a[index] = item`"""
+    tensor, item = rec.resolve(a), rec.resolve(item)
+    if not is_tensor(tensor) or not environment_allows(rec) or not _is_plain(tensor.obj):
+        return NotModelled
+    if not is_tensor(item) and (type(item.obj) not in (int, float, bool) or type(item.obj) is int and not _is_int(item)):
+        return NotModelled
+    planned = plan_index(rec, tensor, index)
+    if planned is None:
+        return NotModelled
+    store = _store_tensors if planned.tensors else _store_number if not is_tensor(item) else _store_copy
+    return store(rec, tensor, index, item, planned)
+
+
+def _number(rec: Recorder, item: Value) -> mlir.Value:
+    """A number that is stored; a bool counts as an int."""
+    kind = rec.number_kind(item)
+    assert kind is not None
+    return rec.ssa(item, "int" if kind == "bool" else kind) if not (type(item) is Const and kind == "bool") \
+        else rec.builder.int(int(item.obj))  # type: ignore[call-overload]
+
+
+def _store_number(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
+    """The binding fills the view with a tensor of one element; a Scalar gives the same."""
+    if not _supported(rec, planned, ("fill_", "Scalar")):
+        return NotModelled
+    forms, number = _prepare(rec, tensor, planned), _number(rec, item)
+    rec.effect()
+    rec.execute(operator.setitem, tensor.obj, index.obj, item.obj)
+    rec.builder.aten("fill_", "Scalar", [_views(rec, forms), number], ["tensor"])
+    return None
+
+
+def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
+    """`copy_to` of ATen's indexing: copy_ where the sizes are equal, fill_ from a number on the CPU, else expand and copy_."""
+    source: Any = item.obj
+    rank = len(planned.kept)
+    if source.dim() > rank or not _supported(rec, planned, ("copy_", ""), ("fill_", "Tensor"), ("expand", "")):
+        return NotModelled
+    forms, value = _prepare(rec, tensor, planned), rec.ssa(item, "tensor")
+    guarded_rank(rec, item)
+    fill = source.dim() == 0 and rank > 0 and source.device.type == "cpu"
+    if source.dim() == 0 and rank > 0 and guarded_device(rec, item) is None:
+        return NotModelled
+    equal = not fill and _guard_equal_sizes(rec, tensor, item, planned)
+    rec.effect()
+    rec.execute(operator.setitem, tensor.obj, index.obj, source)
+    view, builder = _views(rec, forms), rec.builder
+    if fill:
+        builder.aten("fill_", "Tensor", [view, value], ["tensor"])
+        return None
+    if not equal:
+        sizes = builder.list([builder.op("size", view, dim=d) for d in range(rank)], "int")
+        value = builder.aten("expand", "", [value, sizes, builder.bool(False)], ["tensor"])[0]
+    builder.aten("copy_", "", [view, value, builder.bool(False)], ["tensor"])
+    return None
+
+
+def _guard_equal_sizes(rec: Recorder, tensor: Value, item: Value, planned: Indexing) -> bool:
+    """Guard that the value has the sizes of the view, where those are known before the view is made."""
+    if item.obj.dim() != len(planned.kept) or None in planned.kept:  # type: ignore[attr-defined]
+        return False
+    pairs = [(dim, kept) for dim, kept in enumerate(planned.kept) if kept is not None]
+    if any(item.obj.size(dim) != tensor.obj.size(kept) for dim, kept in pairs):  # type: ignore[attr-defined]
+        return False
+    for dim, kept in pairs:
+        mine, theirs = rec.ssa(size_value(rec, item, dim), "int"), rec.ssa(size_value(rec, tensor, kept), "int")
+        text = f"{rec.name_of(item)}.size({dim}) == {rec.name_of(tensor)}.size({kept})"
+        rec.guard(rec.builder.op("eq_int", mine, theirs), True, "size", text)
+    return True
+
+
+def _store_tensors(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
+    """`index_put_`; a value whose first size is 1 is reshaped by the binding and is left to it."""
+    source: Any = item.obj
+    if is_tensor(item) and source.dim() > 0 and source.size(0) == 1:
+        return NotModelled
+    if not _supported(rec, planned, ("index_put_", ""), ("scalar_tensor", "")):
+        return NotModelled
+    forms, builder = _prepare(rec, tensor, planned), rec.builder
+    number = None if is_tensor(item) else _number(rec, item)
+    dtype = guarded_dtype(rec, tensor)
+    if is_tensor(item):
+        value = rec.ssa(item, "tensor")
+        if guarded_rank(rec, item) > 0:
+            size = rec.ssa(size_value(rec, item, 0), "int")
+            rec.guard(builder.op("ne_int", size, builder.int(1)), True, "size", f"{rec.name_of(item)}.size(0) != 1")
+    rec.effect()
+    rec.execute(operator.setitem, tensor.obj, index.obj, source)
+    if number is not None:
+        options = [builder.int(schema.SCALAR_TYPE[dtype]), builder.none(), builder.device("cpu"), builder.none()]  # type: ignore[index]
+        value = builder.aten("scalar_tensor", "", [number, *options], ["tensor"])[0]
+    view = _views(rec, forms)
+    builder.aten("index_put_", "", [view, builder.list(forms.tensors, "optional<tensor>"), value, builder.bool(False)], ["tensor"])
+    return None
+
+
+def register(registry: Registry) -> None:
+    """The hooks."""
+    registry.hook("subscript", subscript)
+    registry.hook("store_subscript", store_subscript)
+
+
+__all__ = ["Indexing", "Step", "plan_index", "register", "store_subscript", "subscript"]

@@ -1,0 +1,128 @@
+"""Thread state of torch that Python code reads and sets: grad mode, modes, tracing flags.
+
+Owns the models of those functions of `torch._C`. What must hold: a fact that can differ at the next execution is an op or a
+guard; only facts about code that is never in effect inside a trace (TorchScript, tracing by torch.jit) are constants.
+
+May import: torch, frontend.{values,models}.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trident.frontend.models import Answer, NotModelled, Registry
+from trident.frontend.models import torch_schema as schema
+from trident.frontend.models.torch_calls import environment_allows, guard_environment
+from trident.frontend.values import Const, Traced, Value, Virtual
+
+if TYPE_CHECKING:
+    from trident.frontend.recorder import Recorder
+
+# Instances of these have no __torch_function__.
+_PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+                    torch.Generator, *schema.TENSOR_TYPES})
+
+
+def _grad_enabled(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    if args or kwargs:
+        return NotModelled
+    return rec.result(torch.is_grad_enabled(), rec.builder.op("grad_enabled"))
+
+
+def _inference_mode(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    if args or kwargs:
+        return NotModelled
+    return rec.result(torch.is_inference_mode_enabled(), rec.builder.op("inference_mode"))
+
+
+def _set_grad_enabled(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    if len(args) != 1 or kwargs or type(args[0].obj) is not bool or not environment_allows(rec):
+        return NotModelled
+    guard_environment(rec)  # a mode would see the call
+    mode = rec.ssa(args[0], "bool")
+    rec.op("set_grad_enabled", mode)
+    rec.execute(torch._C._set_grad_enabled, args[0].obj)
+    return Const(None)
+
+
+def _has_torch_function(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    """False for plain tensors and numbers while no mode is active; their exact types are guarded."""
+    if kwargs or not environment_allows(rec) or not all(_is_plain(arg.obj) for arg in args):
+        return NotModelled
+    guard_environment(rec)
+    for arg in args:
+        _guard_plain(rec, arg)
+    return Const(False)
+
+
+def _is_plain(obj: object) -> bool:
+    if type(obj) in (tuple, list):
+        return all(_is_plain(item) for item in obj)  # type: ignore[attr-defined]
+    return type(obj) in _PLAIN
+
+
+def _guard_plain(rec: Recorder, value: Value) -> None:
+    value = rec.resolve(value)
+    if type(value) is Virtual:
+        for item in value.items:
+            _guard_plain(rec, item)
+    elif type(value) is Traced:
+        rec.type_of(value)
+        if type(value.obj) in (tuple, list):
+            for item in rec.iterate(value):
+                _guard_plain(rec, item)
+
+
+def _has_torch_function_iterable(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    if len(args) != 1 or type(args[0].obj) not in (tuple, list):
+        return NotModelled
+    return _has_torch_function(rec, args, kwargs)
+
+
+def _constant(function: Any, expected: object) -> Any:
+    """A function that gives `expected` wherever a trace runs; not modelled where it does not give it now."""
+
+    def model(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+        return NotModelled if args or kwargs or function() is not expected else Const(expected)
+
+    return model
+
+
+# Functions whose answer is always this while a trace runs: TorchScript and torch.jit.trace do not run traces.
+_CONSTANT: tuple[tuple[str, object], ...] = (("_get_tracing_state", None), ("_is_tracing", False))
+# Opaque calls of these read the state of torch and change nothing.
+_HARMLESS: tuple[str, ...] = (
+    "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype",
+    "is_autocast_cache_enabled", "get_default_dtype", "is_anomaly_enabled", "are_deterministic_algorithms_enabled", "get_num_threads",
+    "tensor", "as_tensor", "from_numpy",
+)  # fmt: skip
+_HARMLESS_C: tuple[str, ...] = ("_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
+                                "_get_default_device", "_cuda_isInBadFork", "_get_deterministic_algorithms")
+
+
+def _vf_attribute(rec: Recorder, a: Value, name: str) -> Answer:
+    """`torch._VF.name` is `torch._C._VariableFunctions.name`."""
+    if a.obj is not torch._VF or name.startswith("__") or name in torch._VF.__dict__:
+        return NotModelled
+    found = getattr(torch._C._VariableFunctions, name, None)
+    return NotModelled if found is None else Const(found, f"torch._VF.{name}")
+
+
+def register(registry: Registry) -> None:
+    """Models of the functions above."""
+    C = torch._C
+    registry.function(torch.is_grad_enabled, _grad_enabled)
+    registry.function(torch.is_inference_mode_enabled, _inference_mode)
+    registry.function(C._set_grad_enabled, _set_grad_enabled)
+    registry.function(C._has_torch_function, _has_torch_function_iterable)
+    registry.function(C._has_torch_function_unary, _has_torch_function)
+    registry.function(C._has_torch_function_variadic, _has_torch_function)
+    for name, expected in _CONSTANT:
+        if (function := getattr(C, name, None)) is not None:
+            registry.function(function, _constant(function, expected))
+    for home, names in ((torch, _HARMLESS), (C, _HARMLESS_C)):
+        registry.harmless_call(*[getattr(home, name) for name in names if hasattr(home, name)])
+    registry.hook_type(type(torch._VF))
+    registry.hook("attribute", _vf_attribute)

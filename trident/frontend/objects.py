@@ -1,0 +1,317 @@
+"""Attribute lookup, simulated step by step as CPython does it, so that every step becomes a pin or a guard.
+
+Owns LOAD_ATTR and STORE_ATTR semantics. What must hold: the order is CPython's (data descriptor of the type, instance dict,
+other attribute of the type, `__getattr__`); what is not understood exactly is an opaque `getattr` / `setattr`.
+
+May import: ir, frontend.{heap,values,models}.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import types
+from dataclasses import dataclass
+from typing import Any
+
+from trident.frontend.aborts import Leave
+from trident.frontend.frames import Entry
+from trident.frontend.heap import Heap, is_mutable_type
+from trident.frontend.models import NotModelled, registry
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.ir import NULL, PinKind
+
+
+@dataclass(slots=True)
+class Access:
+    """What a lookup found.
+
+    how: "value"; "method" (`value` is a function to be called with `self` first); "call" (the attribute is the result of
+    calling `value` with `args`); "absent" (AttributeError); "opaque" (leave it to getattr).
+    """
+
+    how: str
+    value: Value = None  # type: ignore[assignment]
+    self: Value = None  # type: ignore[assignment]
+    args: tuple[Value, ...] = ()
+    reason: str = ""
+
+
+_ABSENT = Access("absent")
+_METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+# Exact types without an instance dict, whose attributes all come from the type.
+_PLAIN_TYPES = frozenset({list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, bool, complex, type(None), slice, range})
+
+
+class Objects(Heap):
+    """See the module."""
+
+    def lookup(self, value: Value, name: str) -> Access:
+        """Find an attribute; writes pins and guards, executes nothing of the user's."""
+        value = self.resolve(value)
+        obj = value.obj
+        if self.is_hooked(value):
+            answer = registry().try_hooks("attribute", self, value, name)
+            if answer is not NotModelled:
+                return answer if isinstance(answer, Access) else Access("value", answer)
+        if type(value) is Traced:
+            value = self._traced_owner(value)
+            if type(value) is Traced and type(obj) not in _PLAIN_TYPES:
+                return Access("opaque", reason=f"attribute of a run-time {type(obj).__name__}")
+        if type(value) is Virtual:
+            return self._lookup_virtual(value, name)
+        if type(value) is Const and type(obj) is types.ModuleType:
+            return self._lookup_module(value, name)
+        if isinstance(obj, type):
+            return self._lookup_class(value, obj, name)
+        return self._lookup_instance(value, name)
+
+    def is_hooked(self, value: Value) -> bool:
+        """Whether models of a type are to be asked about this operand."""
+        known = registry()
+        return isinstance(value.obj, known.hooked_types) or type(value) is Virtual and value.kind in known.hooked_kinds
+
+    def _traced_owner(self, value: Traced) -> Value:
+        """A traced object whose attributes are wanted: plain types by type, stable objects by identity."""
+        cls = type(value.obj)
+        if value.kind != "object" or cls in _PLAIN_TYPES or value.facts.get("fresh") and not self.is_stable(value):
+            self.type_of(value)
+            return self.resolve(value)
+        self.guard_identity(value, f"{value.origin or 'value'} is the same {cls.__name__}")
+        return self.resolve(value)
+
+    def is_stable(self, value: Traced) -> bool:
+        """Whether a traced object is probably the same one at the next execution, so that guarding its identity is sensible."""
+        if not value.facts.get("fresh"):
+            return True
+        return isinstance(value.obj, type | types.ModuleType | types.BuiltinFunctionType | types.FunctionType) \
+            and not _is_new_function(value.obj)
+
+    # --------------------------------------------------------------------------------------------------- modules
+    def _lookup_module(self, value: Const, name: str) -> Access:
+        module = value.obj
+        assert isinstance(module, types.ModuleType)
+        if name in _MODULE_DATA:
+            return Access("value", Const(module.__dict__)) if name == "__dict__" else Access("opaque", reason=f"module.{name}")
+        text = f"{value.origin or module.__name__}.{name}"
+        found = self.read_dict(module.__dict__, name, text)
+        if found is not NULL:
+            return Access("value", found)  # type: ignore[arg-type]
+        of_type = self.read_type(types.ModuleType, name)
+        if of_type is not NULL:
+            return self.bind(of_type, value, types.ModuleType, text)
+        fallback = self.read_dict(module.__dict__, "__getattr__", f"{module.__name__}.__getattr__")
+        if fallback is not NULL:
+            return Access("call", fallback, args=(Const(name),))  # type: ignore[arg-type]
+        return _ABSENT
+
+    # --------------------------------------------------------------------------------------------------- classes
+    def _lookup_class(self, value: Value, cls: type, name: str) -> Access:
+        meta = type(cls)
+        if self.read_type(meta, "__getattribute__") is not type.__getattribute__:
+            return Access("opaque", reason=f"metaclass {meta.__qualname__} has its own __getattribute__")
+        text = f"{value.origin if isinstance(value, Const) and value.origin else cls.__qualname__}.{name}"
+        of_meta = self.read_type(meta, name)
+        if of_meta is not NULL and _is_data_descriptor(of_meta):
+            if name == "__dict__":
+                return Access("opaque", reason="__dict__ of a class")
+            return self.bind(of_meta, value, meta, text)
+        found = self.read_type(cls, name)
+        if found is not NULL:
+            return self._bind_to_class(found, value, cls, text)
+        if of_meta is not NULL:
+            return self.bind(of_meta, value, meta, text)
+        fallback = self.read_type(meta, "__getattr__")
+        if fallback is not NULL:
+            return Access("call", Const(fallback), args=(value, Const(name)))
+        return _ABSENT
+
+    def _bind_to_class(self, found: Any, owner: Value, cls: type, text: str) -> Access:
+        if isinstance(found, types.FunctionType | property | types.MemberDescriptorType | types.GetSetDescriptorType
+                      | types.MethodDescriptorType | types.WrapperDescriptorType):
+            return Access("value", Const(found, text))
+        if type(found) is staticmethod:
+            return Access("value", Const(found.__func__, text))
+        if type(found) is classmethod:
+            return Access("method", Const(found.__func__, text), owner)
+        if type(found) is types.BuiltinFunctionType or not hasattr(type(found), "__get__"):
+            return Access("value", Const(found, text))
+        if isinstance(found, types.ClassMethodDescriptorType):
+            return Access("value", Const(found.__get__(None, cls), text))
+        getter = self.read_type(type(found), "__get__")
+        if isinstance(getter, types.FunctionType):
+            return Access("call", Const(getter), args=(Const(found), Const(None), owner))
+        return Access("opaque", reason=f"descriptor {type(found).__name__}")
+
+    # ------------------------------------------------------------------------------------------------- instances
+    def _lookup_instance(self, value: Value, name: str) -> Access:
+        obj = value.obj
+        cls = type(obj)
+        text = f"{self.name_of(value)}.{name}"
+        if type(value) is Const:
+            self.pin_class_of(obj, self.name_of(value))
+        if self.read_type(cls, "__getattribute__") is not object.__getattribute__:
+            return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
+        of_type = self.read_type(cls, name)
+        if of_type is not NULL and _is_data_descriptor(of_type):
+            return self.bind(of_type, value, cls, text)
+        if cls.__dictoffset__ or hasattr(obj, "__dict__"):
+            found = self._read_instance(value, name, text)
+            if found is not NULL:
+                return Access("value", found)  # type: ignore[arg-type]
+        if of_type is not NULL:
+            return self.bind(of_type, value, cls, text)
+        fallback = self.read_type(cls, "__getattr__")
+        if fallback is NULL:
+            return _ABSENT
+        model = registry().find_getattr(fallback)
+        if model is not None:
+            found = model(self, value, name)
+            return _ABSENT if found is NULL else Access("value", found)
+        return Access("call", Const(fallback, f"{cls.__qualname__}.__getattr__"), args=(value, Const(name)))
+
+    def _read_instance(self, value: Value, name: str, text: str) -> Entry:
+        """From the instance dict."""
+        if type(value) is Virtual:
+            assert value.kind == "instance" and value.keys is not None
+            return value.items[value.keys.index(name)] if name in value.keys else NULL
+        held = value.obj.__dict__
+        if type(held) is not dict:
+            raise Leave("unsupported", f"{text}: the instance dict is a {type(held).__name__}")
+        self.pin_dict_of(value.obj, held, self.name_of(value))
+        return self.read_dict(held, name, text)
+
+    def bind(self, found: Any, owner: Value, cls: type, text: str) -> Access:
+        """An attribute of a type, accessed through an instance."""
+        kind = type(found)
+        if isinstance(found, _METHOD_TYPES):
+            return Access("method", Const(found, text), owner)
+        if kind is staticmethod:
+            return Access("value", Const(found.__func__, text))
+        if kind is classmethod:
+            return Access("method", Const(found.__func__, text), Const(cls))
+        if kind is property:
+            return _ABSENT if found.fget is None else Access("call", Const(found.fget, text), args=(owner,))
+        if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            return self._bind_member(found, owner, text)
+        if kind is types.BuiltinFunctionType or not hasattr(kind, "__get__"):
+            return Access("value", Const(found, text))
+        if isinstance(found, types.ClassMethodDescriptorType):
+            return Access("value", Const(found.__get__(None, cls), text))
+        getter = self.read_type(kind, "__get__")
+        if isinstance(getter, types.FunctionType):
+            return Access("call", Const(getter), args=(Const(found), owner, Const(cls)))
+        return Access("opaque", reason=f"descriptor {kind.__name__}")
+
+    def _bind_member(self, found: Any, owner: Value, text: str) -> Access:
+        obj, name = owner.obj, found.__name__
+        if name == "__class__" and isinstance(found, types.GetSetDescriptorType) and found.__objclass__ is object:
+            return Access("value", Const(self.type_of(owner)))
+        if type(owner) is not Const:
+            return Access("opaque", reason=f"attribute {name} of a run-time object")
+        if name == "__dict__":
+            held = obj.__dict__
+            self.pin_dict_of(obj, held, self.name_of(owner))
+            return Access("value", Const(held, text))
+        if type(obj) in registry().constant_types:
+            return Access("value", Const(getattr(obj, name), text))
+        if isinstance(found, types.MemberDescriptorType):
+            constant = self._slot(found, owner, text)
+            if constant is not None:
+                return Access("value", constant)
+        return Access("opaque", reason=f"attribute {name} of a {type(obj).__name__}")
+
+    def _slot(self, found: Any, owner: Const, text: str) -> Const | None:
+        """A `__slots__` value of a constant object, pinned by the word that holds it."""
+        try:
+            value = found.__get__(owner.obj)
+        except AttributeError:
+            return None
+        definition = ctypes.c_void_p.from_address(id(found) + object.__basicsize__ + 3 * 8).value
+        if not definition:
+            return None
+        address = id(owner.obj) + ctypes.c_ssize_t.from_address(definition + 16).value
+        if (id(owner.obj), text) in self._stored or not 16 <= address - id(owner.obj) < type(owner.obj).__basicsize__:
+            return None
+        if ctypes.c_uint64.from_address(address).value != id(value):
+            return None
+        self.builder.constant_index(owner.obj)
+        self.builder.constant_index(value)
+        self.pin(PinKind.WORD, address, "", id(value), f"{text} is the same object")
+        return Const(value, text)
+
+    # --------------------------------------------------------------------------------------------------- virtual
+    def _lookup_virtual(self, value: Virtual, name: str) -> Access:
+        match value.kind:
+            case "super":
+                return self._lookup_super(value, name)
+            case "method" if name in ("__self__", "__func__"):
+                return Access("value", value.items[name == "__self__"])
+            case "slice" if name in ("start", "stop", "step"):
+                return Access("value", value.items[("start", "stop", "step").index(name)])
+            case "instance":
+                return self._lookup_instance(value, name)
+            case "tuple" | "list" | "dict" | "range" | "view" | "iterator" | "slice":
+                return self._lookup_instance(value, name)
+            case "partial" if name == "func":
+                return Access("value", value.items[0])
+        return Access("opaque", reason=f"attribute {name} of a new {value.kind}")
+
+    def _lookup_super(self, value: Virtual, name: str) -> Access:
+        """`super(cls, self).name`: the search starts behind cls in the MRO of self's type (or of self, a class)."""
+        cls, owner = value.items[0].obj, value.items[1]
+        start = owner.obj if isinstance(owner.obj, type) and issubclass(owner.obj, cls) else type(owner.obj)
+        if name == "__class__":
+            return Access("value", Const(super))
+        mro = start.__mro__
+        for base in mro[mro.index(cls) + 1:]:
+            if name in base.__dict__:
+                if is_mutable_type(base):
+                    self.pin(PinKind.TYPE, base, name, base.__dict__[name], f"{base.__qualname__}.{name}")
+                text = f"super().{name}"
+                found = base.__dict__[name]
+                if start is owner.obj and type(found) is not classmethod:
+                    return self._bind_to_class(found, owner, start, text)
+                return self.bind(found, owner, start, text) if start is not owner.obj else Access("method", Const(found.__func__), owner)
+            if is_mutable_type(base):
+                self.read_type(base, name)
+        return Access("opaque", reason=f"super().{name}")
+
+    # ---------------------------------------------------------------------------------------------------- stores
+    def store_access(self, value: Value, name: str) -> Access:
+        """How `value.name = …` is done: "value" (into the instance dict), "call" (of `value` with args + item) or "opaque"."""
+        value = self.resolve(value)
+        obj = value.obj
+        if type(value) is Traced:
+            value = self._traced_owner(value)
+            if type(value) is Traced:
+                return Access("opaque", reason=f"store to a run-time {type(obj).__name__}")
+        cls = type(obj)
+        if isinstance(obj, type | types.ModuleType) or type(value) is Virtual and value.kind != "instance":
+            return Access("opaque", reason=f"store to a {cls.__name__}")
+        if type(value) is Const:
+            self.pin_class_of(obj, self.name_of(value))
+        setter = self.read_type(cls, "__setattr__")
+        if setter is not object.__setattr__:
+            if isinstance(setter, types.FunctionType):
+                return Access("call", Const(setter), args=(value, Const(name)))
+            return Access("opaque", reason=f"{cls.__qualname__} has its own __setattr__")
+        of_type = self.read_type(cls, name)
+        if of_type is not NULL and _is_data_descriptor(of_type):
+            if type(of_type) is property and of_type.fset is not None:
+                return Access("call", Const(of_type.fset), args=(value,))
+            return Access("opaque", reason=f"descriptor {type(of_type).__name__}")
+        if not hasattr(obj, "__dict__"):
+            return Access("opaque", reason=f"{cls.__qualname__} has no instance dict")
+        return Access("value", value)
+
+
+_MODULE_DATA = frozenset({"__dict__", "__class__", "__annotations__"})
+
+
+def _is_data_descriptor(found: Any) -> bool:
+    kind = type(found)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def _is_new_function(obj: object) -> bool:
+    return isinstance(obj, types.FunctionType) and "<locals>" in obj.__qualname__

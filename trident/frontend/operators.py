@@ -1,0 +1,434 @@
+"""Operators on Values: arithmetic, comparison, identity, truth, length.
+
+Owns what an operator means for constants (folded), numbers (native ops with Python's exact semantics), sequences whose items
+are known, and everything else (opaque). What must hold: a result that does not fit the native form is never written as one.
+
+May import: ir, frontend.{recorder's bases,values,models}.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from trident.frontend.aborts import UserRaised
+from trident.frontend.guards import fits
+from trident.frontend.models import NotModelled, registry
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.ir import NULL
+
+if TYPE_CHECKING:
+    from trident.frontend.recorder import Recorder
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, name if name not in ("and", "or") else name + "_")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor",
+                 "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "ilshift", "irshift", "iand", "ior", "ixor")
+}
+UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {name: getattr(operator, name) for name in ("lt", "le", "eq", "ne", "gt", "ge")}
+_INT_OPS = {"add": "add_int", "sub": "sub_int", "mul": "mul_int", "floordiv": "floordiv_int", "mod": "mod_int", "and": "and_int",
+            "or": "or_int", "xor": "xor_int", "lshift": "shl_int", "rshift": "shr_int", "pow": "pow_int"}
+_FLOAT_OPS = {"add": "add_float", "sub": "sub_float", "mul": "mul_float", "truediv": "div_float", "floordiv": "floordiv_float",
+              "mod": "mod_float", "pow": "pow_float"}
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "lshift": "<<",
+            "rshift": ">>", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+_EXACT = 2**53  # ints up to here convert to float exactly
+
+
+def is_foldable(value: Value) -> bool:
+    """Whether an operation on this value can be done while recording."""
+    return type(value) is Const and is_immutable(value.obj)
+
+
+def is_immutable(obj: object) -> bool:
+    """Whether an object can never change, its parts included."""
+    kind = type(obj)
+    if kind is tuple or kind is frozenset:
+        return all(map(is_immutable, obj))  # type: ignore[call-overload]
+    return kind in registry().constant_types
+
+
+def symbol(name: str) -> str:
+    """How an operator is written."""
+    plain = name.removeprefix("i") if name.startswith("i") and name not in ("invert",) else name
+    return _SYMBOLS.get(plain, plain)
+
+
+# ------------------------------------------------------------------------------------------------------------- binary
+def binary(rec: Recorder, name: str, a: Value, b: Value) -> Any:
+    """`a op b`; name as in `operator` ("iadd" for +=)."""
+    a, b = rec.resolve(a), rec.resolve(b)
+    if rec.is_hooked(a) or rec.is_hooked(b):
+        answer = registry().try_hooks("binary", rec, name, a, b)
+        if answer is not NotModelled:
+            return answer
+    if is_foldable(a) and is_foldable(b):
+        return Const(rec.execute(BINARY[name], a.obj, b.obj))
+    plain = name[1:] if name in _INPLACE else name
+    answer = _numbers(rec, plain, a, b)
+    if answer is NotModelled:
+        answer = _sequences(rec, name, plain, a, b)
+    if answer is not NotModelled:
+        return answer
+    return rec.opaque(Const(BINARY[name]), [a, b], {}, f"operator {symbol(name)} of {type(a.obj).__name__} and {type(b.obj).__name__}")
+
+
+_INPLACE = frozenset(name for name in BINARY if name.startswith("i"))
+
+
+def _numbers(rec: Recorder, name: str, a: Value, b: Value) -> Any:
+    kinds = _number_kinds(rec, a, b)
+    if kinds is None:
+        return NotModelled
+    if "float" in kinds:
+        return _floats(rec, name, a, b)
+    if name == "truediv":
+        if abs(a.obj) > _EXACT or abs(b.obj) > _EXACT:  # type: ignore[arg-type]
+            return NotModelled
+        real = rec.execute(operator.truediv, a.obj, b.obj)
+        return rec.result(real, rec.op("truediv_int", rec.ssa(a, "int"), rec.ssa(b, "int")))
+    if name not in _INT_OPS:
+        return NotModelled
+    return _ints(rec, name, a, b, both_bool=kinds == ("bool", "bool"))
+
+
+def _number_kinds(rec: Recorder, a: Value, b: Value) -> tuple[str, str] | None:
+    if type(a.obj) not in _NUMBERS or type(b.obj) not in _NUMBERS:
+        return None
+    first, second = rec.number_kind(a), rec.number_kind(b)
+    return None if first is None or second is None else (first, second)
+
+
+_NUMBERS = frozenset({int, float, bool})
+
+
+def _ints(rec: Recorder, name: str, a: Value, b: Value, *, both_bool: bool) -> Any:
+    if name == "pow" and (b.obj < 0 or type(b) is not Const):  # type: ignore[operator]
+        if b.obj < 0:  # type: ignore[operator]
+            return NotModelled
+        cond = rec.builder.op("ge_int", rec.ssa(b, "int"), rec.builder.int(0))
+        rec.guard(cond, True, "branch", f"{rec.name_of(b)} >= 0")
+    if name in ("lshift", "pow") and _too_large(name, a.obj, b.obj):
+        return NotModelled
+    try:
+        real = BINARY[name](a.obj, b.obj)
+    except (ZeroDivisionError, ValueError) as error:
+        raise UserRaised(error.with_traceback(None)) from None
+    if not fits(real):
+        return NotModelled
+    value = rec.result(int(real), rec.op(_INT_OPS[name], rec.ssa(a, "int"), rec.ssa(b, "int")))
+    if both_bool and name in ("and", "or", "xor"):
+        return rec.result(bool(real), rec.builder.op("int_to_bool", value.ssa))
+    return value
+
+
+def _too_large(name: str, a: Any, b: Any) -> bool:
+    """Whether the result is far outside int64 (not worth computing here)."""
+    return b > 64 and name == "lshift" or name == "pow" and b > 64 and abs(a) > 1
+
+
+def _floats(rec: Recorder, name: str, a: Value, b: Value) -> Any:
+    if name not in _FLOAT_OPS:
+        return NotModelled
+    if any(type(v.obj) is not float and abs(v.obj) > _EXACT for v in (a, b)):  # type: ignore[arg-type]
+        return NotModelled
+    real = rec.execute(BINARY[name], a.obj, b.obj)
+    if type(real) is not float:
+        return rec.finish_opaque(BINARY[name], [a, b], real, f"operator {symbol(name)} with a {type(real).__name__} result")
+    return rec.result(real, rec.op(_FLOAT_OPS[name], rec.ssa(a, "float"), rec.ssa(b, "float")))
+
+
+def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
+    """Concatenation and repetition of sequences whose items are known, and `list +=`."""
+    first, second = type(a.obj), type(b.obj)
+    if name == "iadd" and first is list and type(a) is Virtual:
+        items = rec.known_items(b)
+        if items is None:
+            return NotModelled
+        rec.execute(operator.iadd, a.obj, b.obj)
+        rec.mutation(a)
+        a.items.extend(items)
+        return a
+    if name == "ior" and first is dict and type(a) is Virtual and type(b) is Virtual and b.keys is not None:
+        rec.execute(operator.ior, a.obj, b.obj)
+        rec.mutation(a)
+        for key, item in zip(b.keys, b.items, strict=True):
+            set_key(a, key, item)
+        return a
+    if plain == "add" and first is second and first in (tuple, list) and name != "iadd" or name == "iadd" and first is second is tuple:
+        left, right = rec.known_items(a), rec.known_items(b)
+        if left is None or right is None:
+            return NotModelled
+        return rec.virtual_tuple(left + right) if first is tuple else rec.virtual_list(left + right)
+    if plain == "mul" and name != "imul" and {first, second} & {tuple, list} and int in (first, second):
+        sequence, count = (a, b) if second is int else (b, a)
+        known = rec.known_items(sequence)
+        if known is None:
+            return NotModelled
+        times = rec.promote(count, "repetition of a sequence")
+        return rec.virtual_tuple(known * times) if type(sequence.obj) is tuple else rec.virtual_list(known * times)
+    return NotModelled
+
+
+def set_key(virtual: Virtual, key: object, item: Value) -> None:
+    """`d[key] = item` on the parts of a virtual dict."""
+    assert virtual.keys is not None
+    for n, known in enumerate(virtual.keys):
+        if known is key or known == key:
+            virtual.items[n] = item
+            return
+    virtual.keys.append(key)
+    virtual.items.append(item)
+
+
+# -------------------------------------------------------------------------------------------------------------- unary
+def unary(rec: Recorder, name: str, a: Value) -> Any:
+    """`op a`."""
+    a = rec.resolve(a)
+    if rec.is_hooked(a):
+        answer = registry().try_hooks("unary", rec, name, a)
+        if answer is not NotModelled:
+            return answer
+    if is_foldable(a):
+        return Const(rec.execute(UNARY[name], a.obj))
+    kind = rec.number_kind(a)
+    if kind is not None and not (kind == "float" and name == "invert"):
+        real = UNARY[name](a.obj)
+        if kind == "float" or fits(real):
+            form = "float" if kind == "float" else "int"
+            if name == "pos":
+                return rec.result(real, rec.ssa(a, form))
+            return rec.result(real, rec.op(f"{name}_{form}", rec.ssa(a, form)))
+    return rec.opaque(Const(UNARY[name]), [a], {}, f"operator {name} of {type(a.obj).__name__}")
+
+
+def logical_not(rec: Recorder, a: Value) -> Value:
+    """`not a`."""
+    cond = truth(rec, a)
+    if type(cond) is Const:
+        return Const(not cond.obj)
+    return rec.result(not cond.obj, rec.builder.op("not", rec.ssa(cond, "bool")))
+
+
+# ------------------------------------------------------------------------------------------------------------ compare
+def compare(rec: Recorder, name: str, a: Value, b: Value) -> Any:
+    """`a op b` with a rich comparison."""
+    a, b = rec.resolve(a), rec.resolve(b)
+    if rec.is_hooked(a) or rec.is_hooked(b):
+        answer = registry().try_hooks("compare", rec, name, a, b)
+        if answer is not NotModelled:
+            return answer
+    if is_foldable(a) and is_foldable(b):
+        return Const(rec.execute(COMPARE[name], a.obj, b.obj))
+    kinds = _number_kinds(rec, a, b)
+    if kinds is not None:
+        return _compare_numbers(rec, name, a, b, kinds)
+    if name in ("eq", "ne"):
+        outcome = equal(rec, a, b)
+        if outcome is not None:
+            return Const(outcome == (name == "eq"))
+    return rec.opaque(Const(COMPARE[name]), [a, b], {},
+                      f"comparison {symbol(name)} of {type(a.obj).__name__} and {type(b.obj).__name__}")
+
+
+def _compare_numbers(rec: Recorder, name: str, a: Value, b: Value, kinds: tuple[str, str]) -> Any:
+    form = "float" if "float" in kinds else "int"
+    if form == "float" and any(type(v.obj) is not float and abs(v.obj) > _EXACT for v in (a, b)):  # type: ignore[arg-type]
+        return rec.opaque(Const(COMPARE[name]), [a, b], {}, "comparison of a float and a large int")
+    cond = rec.builder.op(f"{name}_{form}", rec.ssa(a, form), rec.ssa(b, form))
+    value = rec.result(COMPARE[name](a.obj, b.obj), cond)
+    value.origin = f"{rec.name_of(a)} {symbol(name)} {rec.name_of(b)}"
+    return value
+
+
+def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
+    """`a == b` as a constant, with the guards that make it one; None where it cannot be decided this way."""
+    a, b = rec.resolve(a), rec.resolve(b)
+    if a is b and type(a.obj) in (int, str, bool, type(None), tuple):
+        return True
+    if is_foldable(a) and is_foldable(b):
+        return bool(a.obj == b.obj)
+    first, second = type(a.obj), type(b.obj)
+    if first in _NUMBERS and second in _NUMBERS:
+        cond = compare(rec, "eq", a, b)
+        return decide(rec, cond)
+    if first not in _COMPARABLE or second not in _COMPARABLE:
+        return None
+    if first is not second and not (issubclass(first, tuple) and issubclass(second, tuple)):
+        rec.type_of(a)
+        rec.type_of(b)
+        return False
+    if first is str or first in (bytes, type(None)):
+        for value in (a, b):
+            if type(value) is Traced and value.facts.get("fresh"):
+                return None
+            rec.promote(value, "a comparison of strings")
+        return bool(a.obj == b.obj)
+    left, right = rec.known_items(a), rec.known_items(b)
+    if left is None or right is None:
+        return None
+    return _equal_items(rec, left, right)
+
+
+_COMPARABLE = frozenset({int, float, bool, str, bytes, type(None), tuple, list})
+
+
+def _equal_items(rec: Recorder, left: list[Value], right: list[Value]) -> bool | None:
+    if len(left) != len(right):
+        return False
+    for one, other in zip(left, right, strict=True):
+        one, other = rec.resolve(one), rec.resolve(other)
+        if one is other or type(one) is type(other) is Const and one.obj is other.obj:
+            continue
+        same = equal(rec, one, other)
+        if same is not True:
+            return same
+    return True
+
+
+def decide(rec: Recorder, cond: Value) -> bool:
+    """A truth value as a constant, guarded."""
+    cond = rec.resolve(cond)
+    if type(cond) is Traced:
+        outcome = bool(cond.obj)
+        rec.guard(rec.ssa(cond, "bool"), outcome, "branch", cond.origin if outcome else f"not ({cond.origin or 'condition'})")
+        cond.facts["constant"] = Const(outcome)
+        return outcome
+    return bool(cond.obj)
+
+
+def identical(rec: Recorder, a: Value, b: Value) -> Value:
+    """`a is b`, a bool."""
+    a, b = rec.resolve(a), rec.resolve(b)
+    if a is b:
+        return Const(True)
+    if type(a) is Const and type(b) is Const:
+        return Const(a.obj is b.obj)
+    if type(a) is Const:
+        a, b = b, a
+    same = a.obj is b.obj
+    if type(a) is Virtual or type(b) is Virtual:
+        # A new object is nothing that existed before; the empty tuple, a method and small strings are not made anew always.
+        if type(a) is Virtual and a.kind not in _IDENTITY_KINDS or type(b) is Virtual and b.kind not in _IDENTITY_KINDS:
+            rec.abort("unsupported", "identity of an object that is made anew")
+        return Const(same)
+    assert type(a) is Traced
+    if type(b) is Const and a.known_type is not None and a.known_type is not type(b.obj):
+        return Const(False)
+    if type(a.obj) in _NUMBERS and a.kind != "object" and not (type(b) is Const and type(b.obj) is bool):
+        rec.abort("unsupported", "identity of a computed number")
+    if type(b) is Const:
+        if a.kind == "bool":
+            return rec.result(same, a.ssa if b.obj is True else rec.builder.op("not", a.ssa))
+        cond = rec.builder.op("is_constant", rec.ssa(a, "object"), index=rec.builder.constant_index(b.obj))
+    else:
+        cond = rec.builder.op("is", rec.ssa(a, "object"), rec.ssa(b, "object"))
+    value = rec.result(same, cond)
+    value.origin = f"{rec.name_of(a)} is {rec.name_of(b)}"
+    return value
+
+
+_IDENTITY_KINDS = frozenset({"list", "dict", "cell", "function", "instance"})
+
+
+# ----------------------------------------------------------------------------------------------------- truth and length
+def truth(rec: Recorder, a: Value) -> Value:
+    """`bool(a)`: a Const, or a Traced of kind bool."""
+    a = rec.resolve(a)
+    obj: Any = a.obj
+    if rec.is_hooked(a):
+        answer = registry().try_hooks("truth", rec, a)
+        if answer is not NotModelled:
+            return answer  # type: ignore[no-any-return]
+    if type(a) is Const:
+        return _truth_constant(rec, a, obj)
+    if type(a) is Virtual:
+        if a.kind in ("tuple", "list", "dict"):
+            return Const(bool(a.items))
+        if a.kind in ("range", "view"):
+            return truth(rec, length(rec, a))
+        return Const(True) if a.kind != "instance" else _truth_object(rec, a)
+    kind = rec.number_kind(a)
+    if kind == "bool":
+        return a if a.kind == "bool" else _named(rec.result(obj, rec.ssa(a, "bool")), a)  # type: ignore[arg-type]
+    if kind is not None:
+        return _named(rec.result(bool(obj), rec.builder.op(f"{kind}_to_bool", rec.ssa(a, kind))), a)  # type: ignore[arg-type]
+    cls = rec.type_of(a)
+    a = rec.resolve(a)
+    if type(a) is Const:
+        return _truth_constant(rec, a, obj)
+    if cls in (tuple, list, dict):
+        return truth(rec, length(rec, a))
+    if type(a) is Traced and rec.is_stable(a):
+        rec.guard_identity(a, f"{a.origin or 'value'} is the same {cls.__name__}")
+        return truth(rec, a)
+    return rec.opaque(Const(bool), [a], {}, f"truth of a {cls.__name__}")
+
+
+def _named(value: Traced, source: Traced) -> Traced:
+    value.origin = source.origin
+    return value
+
+
+def _truth_constant(rec: Recorder, a: Const, obj: Any) -> Value:
+    kind = type(obj)
+    if kind in (bool, type(None), int, str, float, bytes, tuple, complex, range) or kind in registry().constant_types:
+        return Const(bool(obj))
+    if kind in (dict, list, set, OrderedDict):
+        return Const(not rec.container_is_empty(obj, rec.name_of(a)))
+    if isinstance(obj, types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType):
+        return Const(True)
+    return _truth_object(rec, a)
+
+
+def _truth_object(rec: Recorder, a: Value) -> Value:
+    cls = type(a.obj)
+    if type(a) is Const:
+        rec.pin_class_of(a.obj, rec.name_of(a))
+    for name in ("__bool__", "__len__"):
+        found = rec.read_type(cls, name)
+        if found is NULL or found is None:
+            continue
+        if isinstance(found, types.FunctionType):
+            answer = rec.call_pure(Const(found), [a], {})
+            return truth(rec, answer) if name == "__len__" else answer
+        return rec.opaque(Const(bool), [a], {}, f"truth of a {cls.__name__}")
+    return Const(True)
+
+
+def length(rec: Recorder, a: Value) -> Value:
+    """`len(a)`."""
+    a = rec.resolve(a)
+    obj: Any = a.obj
+    if rec.is_hooked(a):
+        answer = registry().try_hooks("length", rec, a)
+        if answer is not NotModelled:
+            return answer  # type: ignore[no-any-return]
+    if is_foldable(a) or type(a) is Const and type(obj) in (tuple, frozenset, range):
+        return Const(rec.execute(len, obj))
+    if type(a) is Virtual and a.kind in ("tuple", "list", "dict"):
+        return Const(len(a.items))
+    if type(a) is Virtual and a.kind == "range" and all(type(rec.resolve(item)) is Const for item in a.items):
+        return Const(len(obj))
+    if type(a) is Virtual and a.kind == "view":
+        return length(rec, a.items[0])
+    if type(a) is Const and type(obj) is list and not rec.list_is_dynamic(obj):
+        return Const(len(rec.list_items(obj, rec.name_of(a))))
+    if type(a) is Const and type(obj) in (dict, OrderedDict):
+        return Const(len(rec.dict_items(obj, rec.name_of(a))))
+    cls = rec.type_of(a)
+    if cls in (tuple, list, dict) and (type(a) is Traced or cls is list):
+        value = rec.result(len(obj), rec.builder.op(f"{cls.__name__}_len", rec.ssa(a, "object")))
+        value.origin = f"len({rec.name_of(a)})"
+        return value
+    if type(a) is Const or type(a) is Virtual and a.kind == "instance":
+        if type(a) is Const:
+            rec.pin_class_of(obj, rec.name_of(a))
+        found = rec.read_type(cls, "__len__")
+        if isinstance(found, types.FunctionType):
+            return rec.call_pure(Const(found), [a], {})
+    return rec.opaque(Const(len), [a], {}, f"length of a {cls.__name__}")

@@ -1,0 +1,173 @@
+"""Snapshots: the frames at a point of the trace as recipes, and back (for bridges).
+
+Owns the recipes. What must hold: one object is one recipe within a snapshot (identity is kept); dead locals are NULL; the
+operands of the outer frames come first, so that their part is reused while a callee runs.
+
+May import: ir, frontend.{frames,values,virtuals}.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch_mlir import ir as mlir
+
+from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.virtuals import Maker, maker_of
+from trident.ir import NULL, Build, FrameState, Known, Recipe, Slot, Snapshot, TraceBuilder
+
+if TYPE_CHECKING:
+    from trident.frontend.core import Core
+
+
+class _Writing:
+    """Operands, types and recipes collected so far (outermost frame first)."""
+
+    def __init__(self) -> None:
+        self.operands: list[mlir.Value] = []
+        self.types: list[type | None] = []
+        self.made: dict[int, Recipe] = {}
+        self.frames: list[FrameState] = []
+
+    def copy(self) -> _Writing:
+        other = _Writing()
+        other.operands, other.types = self.operands[:], self.types[:]
+        other.made, other.frames = dict(self.made), self.frames[:]
+        return other
+
+    def slot(self, ssa: mlir.Value, known: type | None) -> Slot:
+        self.operands.append(ssa)
+        self.types.append(known)
+        return Slot(len(self.operands) - 1)
+
+    def recipe(self, entry: Entry | None) -> Recipe:
+        if entry is NULL or entry is None:
+            return NULL
+        found = self.made.get(id(entry))
+        if found is None:
+            found = self.made[id(entry)] = self._recipe(entry)  # type: ignore[arg-type]
+        return found
+
+    def _recipe(self, value: Value) -> Recipe:
+        if type(value) is Const:
+            return Known(value.obj)
+        if type(value) is Traced:
+            constant = value.facts.get("constant") if value.facts else None
+            if constant is not None:
+                return Known(constant.obj)  # type: ignore[attr-defined]
+            return self.slot(value.ssa, _reliable_type(value))
+        assert type(value) is Virtual
+        if value.escaped is not None:
+            traced = value.state.get("traced")
+            return self.slot(value.escaped, type(value.obj)) if traced is None else self.recipe(traced)  # type: ignore[arg-type]
+        return Build(maker_of(value), tuple(self.recipe(item) for item in value.items), value.kind)
+
+
+def _reliable_type(value: Traced) -> type | None:
+    """The exact type, where the trace has established it; for an int also that it fits int64."""
+    if value.kind == "object" and value.known_type is int and not value.facts.get("fits"):
+        return None
+    return value.known_type
+
+
+class SnapshotWriter:
+    """Takes snapshots of the recorder's frames."""
+
+    def __init__(self, recorder: Core) -> None:
+        self._recorder = recorder
+        self._outer: list[tuple[RecordedFrame, _Writing]] = []
+
+    def invalidate(self) -> None:
+        """A virtual object changed: recipes made from it are stale."""
+        self._outer.clear()
+
+    def take(self, offset: int = -1, stack: list[Entry] | None = None, live: int = -1) -> tuple[Snapshot, list[mlir.Value]]:
+        """The snapshot before the current instruction of the innermost frame (or at `offset` with this stack)."""
+        recorder = self._recorder
+        frames = recorder.frames[:recorder.pure_base] if recorder.pure_base else recorder.frames
+        writing = self._outer_frames(frames[:-1]).copy()
+        inner = frames[-1]
+        if offset < 0:
+            offset, stack, live = inner.current.offset, inner.before, inner.current.live
+        assert stack is not None
+        _add(writing, inner, offset, stack, live)
+        snapshot = Snapshot(tuple(writing.frames), recorder.builder.line, recorder.builder.file, tuple(writing.types))
+        return snapshot, writing.operands
+
+    def _outer_frames(self, frames: list[RecordedFrame]) -> _Writing:
+        """What has been collected for the frames that wait for a callee; reused while they wait for the same call."""
+        known = self._outer
+        keep = 0
+        while keep < len(frames) and keep < len(known) and known[keep][0] is frames[keep] and frames[keep].cached_state is known[keep][1]:
+            keep += 1
+        del known[keep:]
+        for frame in frames[keep:]:
+            writing = known[-1][1].copy() if known else _Writing()
+            _add(writing, frame, frame.current.offset, frame.before, frame.current.live)
+            frame.cached_state = writing
+            known.append((frame, writing))
+        return known[-1][1] if known else _Writing()
+
+
+def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry], live: int) -> None:
+    locals_ = tuple(writing.recipe(entry) if live >> n & 1 else NULL for n, entry in enumerate(frame.locals))
+    result = None if frame.result is None else writing.recipe(frame.result)
+    writing.frames.append(FrameState(writing.recipe(frame.function), frame.code.code, offset, locals_,
+                                     tuple(writing.recipe(entry) for entry in stack), frame.is_call, frame.pops,
+                                     frame.resume_at, frame.discard, result))
+
+
+class Reviver:
+    """Values of a bridge from a snapshot: each Slot is a block argument, Known a constant, Build a virtual object."""
+
+    def __init__(self, snapshot: Snapshot, values: tuple[object, ...], builder: TraceBuilder) -> None:
+        self._values, self._args = values, builder.args
+        self._types: Any = snapshot.types or (None,) * len(values)
+        self._made: dict[int, Value] = {}
+        self._slots: dict[int, Traced] = {}
+
+    def entry(self, recipe: Recipe) -> Entry:
+        """The Value (or NULL) of a recipe."""
+        if isinstance(recipe, Slot):
+            return self._slot(recipe.index)
+        if isinstance(recipe, Known):
+            return Const(recipe.obj)
+        if isinstance(recipe, Build):
+            if id(recipe) not in self._made:
+                self._made[id(recipe)] = self._build(recipe)
+            return self._made[id(recipe)]
+        return recipe
+
+    def _slot(self, index: int) -> Traced:
+        if index not in self._slots:
+            value = Traced(self._values[index], self._args[index], "", self._types[index])
+            if value.known_type is int:
+                value.facts["fits"] = True
+            self._slots[index] = value
+        return self._slots[index]
+
+    def _build(self, recipe: Build) -> Virtual:
+        items = [self.entry(item) for item in recipe.items]
+        obj = recipe.make(*[NULL if item is NULL else item.obj for item in items])  # type: ignore[union-attr]
+        virtual = Virtual(obj, recipe.kind, items, make=recipe.make)  # type: ignore[arg-type]
+        if isinstance(recipe.make, Maker):
+            virtual.make = None
+            virtual.keys = None if recipe.make.keys is None else list(recipe.make.keys)
+            virtual.state = dict(recipe.make.state)
+        return virtual
+
+    def frame(self, state: FrameState, analyse: Any) -> RecordedFrame:
+        """A frame in the state of the snapshot."""
+        function = self.entry(state.function)
+        assert isinstance(function, Value)
+        info = analyse(state.code)
+        frame = RecordedFrame(function, info, [self.entry(v) for v in state.locals])
+        frame.stack = [self.entry(v) for v in state.stack]
+        frame.before = frame.stack[:]
+        frame.current = info.instructions[info.at[state.offset]]
+        frame.pc = frame.current.index
+        frame.is_call, frame.pops, frame.discard = state.is_call, state.pops, state.discard_result
+        frame.resume_at = state.next_offset
+        frame.result = None if state.result is None else self.entry(state.result)  # type: ignore[assignment]
+        return frame

@@ -1,0 +1,136 @@
+"""Virtual objects: kinds, how each is made from its items, and how it is written into the trace when it escapes.
+
+Owns one row per kind. What must hold: `Maker(*concrete items)` makes an object equal to the one that the recorder holds; it is
+immutable, so that a snapshot taken now is not changed by what happens to the virtual object later.
+
+May import: ir, frontend.values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+from trident.frontend.values import Virtual
+from trident.ir import NULL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maker:
+    """`Build.make` of the recorder's own kinds; the fields are what a bridge needs to have the virtual object again."""
+
+    kind: str
+    keys: tuple[object, ...] | None
+    state: tuple[tuple[str, object], ...]
+
+    def __call__(self, *items: object) -> object:
+        return KINDS[self.kind](items, self.keys, dict(self.state))
+
+
+def maker_of(virtual: Virtual) -> Callable[..., object]:
+    """The callable for a recipe."""
+    if virtual.make is not None:
+        return virtual.make
+    return Maker(virtual.kind, None if virtual.keys is None else tuple(virtual.keys), tuple(item for item in virtual.state.items() if item[0] not in _PRIVATE))
+
+
+def _tuple(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    cls = state.get("cls", tuple)
+    if cls is tuple:
+        return items
+    if not cls.__flags__ & 1 << 9:  # a static type (torch.Size, struct sequences) has its own rules about its making
+        return cls(items)
+    return tuple.__new__(cls, items)
+
+
+def _dict(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    cls = state.get("cls", dict)
+    made = cls()
+    made.update(zip(keys, items, strict=True))
+    return made
+
+
+def _slice(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    return slice(*items)
+
+
+def _cell(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    return CellType() if items[0] is NULL else CellType(items[0])
+
+
+def _function(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    return make_function(state["code"], state["globals"], items[0], items[1], items[2], items[3:])
+
+
+def make_function(code: CodeType, globals_: dict[str, Any], defaults: Any, kwdefaults: Any, annotations: Any,
+                  closure: tuple[CellType, ...]) -> FunctionType:
+    """What MAKE_FUNCTION makes."""
+    function = FunctionType(code, globals_, code.co_name, None if defaults is NULL else defaults, closure)
+    function.__qualname__ = code.co_qualname
+    if kwdefaults is not NULL:
+        function.__kwdefaults__ = kwdefaults
+    if annotations is not NULL:
+        flat = annotations
+        function.__annotations__ = dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, tuple) else flat
+    return function
+
+
+def _range(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    return range(*items)
+
+
+def _view(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    return getattr(items[0], state["view"])()
+
+
+def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    """state: how ("seq", "reversed", "view", "zip", "enumerate"), pos: number of items already taken, …"""
+    how, pos = state["how"], state["pos"]
+    if how == "zip":
+        return zip(*items, strict=state["strict"])
+    if how == "enumerate":
+        return enumerate(items[0], pos + state["start"])
+    if how == "done":
+        return iter(())
+    made = reversed(items[0]) if how == "reversed" else iter(items[0])
+    for _ in range(pos):
+        next(made)
+    return made
+
+
+def _instance(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    made = object.__new__(state["cls"])
+    for name, item in zip(keys, items, strict=True):
+        object.__setattr__(made, name, item)
+    return made
+
+
+def _super(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    return super(*items)
+
+
+def _partial(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
+    split = len(items) - len(keys or ())
+    return functools.partial(items[0], *items[1:split], **dict(zip(keys or (), items[split:], strict=True)))
+
+
+KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
+    "tuple": _tuple,
+    "list": lambda items, keys, state: list(items),
+    "dict": _dict,
+    "slice": _slice,
+    "cell": _cell,
+    "method": lambda items, keys, state: MethodType(*items),
+    "function": _function,
+    "range": _range,
+    "view": _view,
+    "iterator": _iterator,
+    "instance": _instance,
+    "super": _super,
+    "partial": _partial,
+}
+_PRIVATE = ("birth", "traced")  # keys of `Virtual.state` that mean something only within one recording
+MUTABLE = frozenset({"list", "dict", "cell", "iterator", "instance"})
