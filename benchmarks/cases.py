@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import trident
+from llm.peers import torch_compile
 
 from . import floor
 from .kernels import add_kernel, nop_kernel
@@ -52,7 +53,7 @@ def two_op_case(device: torch.device, compile_too: bool) -> Case:
 
     variants = [Variant("eager", python(lambda: two_op))]
     if compile_too:
-        variants.append(Variant("torch.compile", python(lambda: torch.compile(two_op))))
+        variants.append(Variant("torch.compile", python(lambda: torch_compile(two_op, device))))
     variants += [
         Variant("Trident", python(lambda: jitted(two_op, (x, y)))),
         Variant("Trident, called from native code",
@@ -133,7 +134,7 @@ def launch_case(
 
     variants = [Variant("eager", python(lambda: function))]
     if compile_too:
-        variants.append(Variant("torch.compile", python(lambda: torch.compile(function))))
+        variants.append(Variant("torch.compile", python(lambda: torch_compile(function, device))))
     variants += [
         Variant("Trident", python(lambda: jitted(function, arguments))),
         Variant("Trident, called from native code", from_native_code),

@@ -15,8 +15,11 @@ import time
 
 import torch
 
+from llm.peers import torch_compile
+from llm.report import describe
+
 from . import ROOT
-from .measure import Case, Row, describe, synchronize
+from .measure import Case, Row, synchronize
 
 MODES = {"torch.compile": "compile", "Trident": "trident"}
 
@@ -32,7 +35,7 @@ def measure(model: str, size: str, device: str, dtype: str, mode: str) -> float:
         synchronize(steps.device)
         start = time.perf_counter()
         if mode == "compile":
-            step = torch.compile(steps.model)
+            step = torch_compile(steps.model, steps.device)
         else:
             import trident
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from llm.report import describe
+
 # Microseconds per call, measured over so many calls.
 Sampler = Callable[[int], float]
 
@@ -53,12 +55,6 @@ class Row:
     @property
     def best(self) -> float:
         return min(self.samples)
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line."""
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].strip()[:300]}" if lines else type(error).__name__
 
 
 def synchronize(device: torch.device) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from llm.config import LLAMA, QWEN3, Config
 from llm.model import Transformer, build
+from llm.peers import torch_compile
 from llm.report import same_bits
 
 from . import floor
@@ -48,14 +49,14 @@ class Steps:
 
     @functools.cached_property
     def compiled(self) -> Callable[..., torch.Tensor]:
-        return self.checked(torch.compile(self.model), exactly=False)
+        return self.checked(torch_compile(self.model, self.device), exactly=False)
 
     @functools.cached_property
     def reduce_overhead(self) -> Callable[..., torch.Tensor]:
         for pair in self.arguments[2]:
             for tensor in pair:
                 torch._dynamo.mark_static_address(tensor)
-        return self.checked(torch.compile(self.model, mode="reduce-overhead"), exactly=False)
+        return self.checked(torch_compile(self.model, self.device, "reduce-overhead"), exactly=False)
 
     @functools.cached_property
     def trident(self) -> Callable[..., torch.Tensor]:

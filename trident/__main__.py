@@ -38,9 +38,9 @@ def doctor() -> int:
     table.add_row("GPU", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (kernels run on the CPU)")
     table.add_row("layouts and symbols", "[red]" + reason + "[/red]" if reason else "[green]verified[/green]")
     if not reason:
-        from trident.backend.native.symbols import operator_count
+        from trident.backend.native.symbols import operator_entries
 
-        table.add_row("ATen operators callable natively", str(operator_count()))
+        table.add_row("ATen operators callable natively", str(len(operator_entries())))
     console.print(table)
     return 1 if reason else 0
 

@@ -81,9 +81,19 @@ def _callable(function: FunctionType, options: Options) -> Any:
     from trident.backend.native.callable import make_callable
 
     entry = Entry(function, options)
-    made = make_callable(function, entry.cell.address, entry.miss)
+    made = make_callable(function, entry.cell, entry.miss, _callable_type())
     made.__dict__["_trident_entry"] = entry
     return made
+
+
+@functools.cache
+def _callable_type() -> type:
+    from trident.backend.native.callable import callable_type
+
+    return callable_type("trident.Function", {
+        "specializations": property(lambda self: len(entry_of(self).roots), doc="number of root traces"),
+        "reset": lambda self: entry_of(self).reset(),
+    })
 
 
 def entry_of(target: Any) -> Entry:
@@ -176,7 +186,3 @@ def _warn_unsupported() -> bool:
 
 __all__ = ["entry_of", "explain", "frame_hook", "is_jitted", "jit", "stats"]
 
-
-def specializations(target: Callable[..., object]) -> int:
-    """Number of root traces of a jitted function."""
-    return len(entry_of(target).roots)

@@ -14,7 +14,8 @@ import trident
 from .config import Config
 from .generate import Step, generate
 from .model import Transformer, build
-from .report import TITLES, Run, print_report
+from .peers import torch_compile
+from .report import TITLES, Run, describe, print_report
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -50,7 +51,7 @@ def parse(configs: Mapping[str, Config], arguments: list[str] | None) -> argpars
 def wrap(mode: str, model: Transformer) -> Step:
     """The step of a mode: the model itself, or what torch.compile or Trident make of it."""
     if mode == "compile":
-        return torch.compile(model)
+        return torch_compile(model, model.cos.device)
     if mode == "trident":
         return trident.jit(model)
     return model
@@ -60,14 +61,14 @@ def run_mode(mode: str, model: Transformer, prompt: torch.Tensor, count: int, pr
     """One generation. What a compiler raises (it finds no C++ compiler, say) is kept as the reason why there is no result."""
     run = Run(mode, model)
     task = progress.add_task(TITLES[mode], total=count)
+    progress.refresh()
     try:
         run.step = wrap(mode, model)
         run.generation = generate(run.step, model, prompt, count, lambda: progress.advance(task))
     except Exception as error:
         if mode == "eager":
             raise
-        lines = str(error).strip().splitlines()
-        run.reason = f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+        run.reason = describe(error)
     return run
 
 

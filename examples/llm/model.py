@@ -64,7 +64,7 @@ class Attention(nn.Module):
         # Query heads that share a key/value head are rows of one matrix, so the cache is never repeated per query head.
         q = q.view(batch, self.kv_heads, -1, self.head_dim)
         out = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias)
-        out = out.view(batch, self.heads, length, self.head_dim).transpose(1, 2).reshape(batch, length, -1)
+        out = out.view(batch, self.kv_heads, -1, length, self.head_dim).permute(0, 3, 1, 2, 4).reshape(batch, length, -1)
         return self.o_proj(out)
 
 

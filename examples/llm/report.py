@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,13 @@ class Run:
     step: Step
     generation: Generation | None = None
     reason: str = ""
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line. Compilers put what went wrong inside a long message: its last line that names an error counts."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    inner = [line for line in lines[1:] if re.match(r"[\w.]*(Error|Exception): \S", line)]
+    return f"{type(error).__name__}: {(inner or lines[:1] or [''])[-1]}"[:300]
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

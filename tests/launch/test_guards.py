@@ -153,6 +153,10 @@ def test_changed_global_is_triton_s_error(monkeypatch: pytest.MonkeyPatch) -> No
 def test_changed_global_of_a_called_function(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(uses_inner)
     monkeypatch.setitem(globals(), "MARGIN", tl.constexpr(4))
+    if not any(name == "MARGIN" for name, _ in site.kernel.used_global_vals):
+        site.kernel[(1,)](*site.operands)  # before 3.8 Triton itself does not notice
+        assert site.way() == "native"
+        return
     with pytest.raises(RuntimeError, match="Global variable MARGIN has changed"):
         site.launcher((1,), *site.operands)
 

@@ -217,8 +217,17 @@ class Guarding(Core):
         if kind == "function":
             return self._make_function(virtual)
         items = [self.item_ssa(item) for item in virtual.items]
-        if kind == "tuple" and virtual.state.get("cls", tuple) is tuple:
-            return builder.op("build_tuple", values=items)
+        if kind == "tuple":
+            made, cls = builder.op("build_tuple", values=items), virtual.state.get("cls", tuple)
+            if cls is tuple:
+                return made
+            if hasattr(cls, "_fields"):  # a named tuple, whose own __new__ may do anything
+                return self.make_call(tuple.__new__, [builder.constant(cls), made], (), "named tuple")
+            return self.make_call(cls, [made], (), getattr(cls, "__name__", "tuple"))
+        if kind == "instance":
+            return self._make_instance(virtual, items)
+        if kind == "iterator" and virtual.state["pos"] == 0 and virtual.state["how"] in ("seq", "reversed"):
+            return self.make_call(iter if virtual.state["how"] == "seq" else reversed, items, (), "iterator")
         if kind == "list":
             return builder.op("build_list", values=items)
         if kind == "slice":
@@ -238,6 +247,14 @@ class Guarding(Core):
         elif kind == "partial":
             kwnames = tuple(virtual.keys or ())  # type: ignore[arg-type]
         return self.make_call(maker, items, kwnames, kind)
+
+    def _make_instance(self, virtual: Virtual, items: list[mlir.Value]) -> mlir.Value:
+        """An instance of a plain class; it may be an item of itself, so it escapes before its attributes are set."""
+        builder = self.builder
+        made = self.make_call(object.__new__, [builder.constant(virtual.state["cls"])], (), "instance")
+        for key, item in zip(virtual.keys or (), items, strict=True):
+            self.make_call(object.__setattr__, [made, builder.constant(key), item], (), "instance")
+        return made
 
     def _make_function(self, virtual: Virtual) -> mlir.Value:
         """A function from MAKE_FUNCTION; its cells escape with it."""

@@ -54,7 +54,7 @@ class Objects(Heap):
             if answer is not NotModelled:
                 return answer if isinstance(answer, Access) else Access("value", answer)
         if type(value) is Traced:
-            value = self._traced_owner(value)
+            value = self.traced_owner(value)
             if type(value) is Traced and type(obj) not in _PLAIN_TYPES:
                 return Access("opaque", reason=f"attribute of a run-time {type(obj).__name__}")
         if type(value) is Virtual:
@@ -70,7 +70,7 @@ class Objects(Heap):
         known = registry()
         return isinstance(value.obj, known.hooked_types) or type(value) is Virtual and value.kind in known.hooked_kinds
 
-    def _traced_owner(self, value: Traced) -> Value:
+    def traced_owner(self, value: Traced) -> Value:
         """A traced object whose attributes are wanted: plain types by type, stable objects by identity."""
         cls = type(value.obj)
         if value.kind != "object" or cls in _PLAIN_TYPES or value.facts.get("fresh") and not self.is_stable(value):
@@ -282,7 +282,7 @@ class Objects(Heap):
         value = self.resolve(value)
         obj = value.obj
         if type(value) is Traced:
-            value = self._traced_owner(value)
+            value = self.traced_owner(value)
             if type(value) is Traced:
                 return Access("opaque", reason=f"store to a run-time {type(obj).__name__}")
         cls = type(obj)

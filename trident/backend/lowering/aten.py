@@ -121,7 +121,8 @@ def aten(f: Function, op: Op) -> None:
     reg = f.invoke(found.symbol, result.returned, call.arguments, site, ", ".join(call.declared))
     conversions.release()
     result.finish(reg)
-    f.leave_if(f.call("trident_warned", "i1", "ptr %frame"), f.site(op.name.removeprefix("torch."), is_raise=True), RAISE)
+    # A warning that a filter makes an error leaves by the same site, with the results in place.
+    f.leave_if(f.call("trident_warned", "i1", "ptr %frame"), site, RAISE)
 
 
 def _check_results(op: Op, found: AtenSignature) -> None:

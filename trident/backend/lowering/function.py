@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from trident.backend.lowering.rules import LoweringError
 from trident.backend.lowering.values import Op, Place, Value
@@ -63,6 +64,7 @@ class Function:
     states: list[State] = field(default_factory=list)
     slot_kinds: list[SlotKind] = field(default_factory=list)
     keep: list[object] = field(default_factory=list)
+    launches: list[Any] = field(default_factory=list)
     scratch: int = 0
     warns: bool = False
     gil_held: bool = True

@@ -91,17 +91,16 @@ class Op:
     index: int
 
     def integer(self, attribute: str) -> int:
-        return int(ir.IntegerAttr(self.mlir.attributes[attribute]).value)
+        return int(self.mlir.attributes[attribute].value)
 
     def text(self, attribute: str) -> str:
-        return str(ir.StringAttr(self.mlir.attributes[attribute]).value)
+        return str(self.mlir.attributes[attribute].value)
 
     def flag(self, attribute: str) -> bool:
-        found = self.mlir.attributes[attribute]
-        return bool(ir.BoolAttr(found).value) if ir.BoolAttr.isinstance(found) else bool(ir.IntegerAttr(found).value)
+        return bool(self.mlir.attributes[attribute].value)
 
     def texts(self, attribute: str) -> list[str]:
-        return [str(ir.StringAttr(item).value) for item in ir.ArrayAttr(self.mlir.attributes[attribute])]
+        return [str(item.value) for item in self.mlir.attributes[attribute]]
 
     def number(self, attribute: str) -> float:
-        return float(ir.FloatAttr(self.mlir.attributes[attribute]).value)
+        return float(self.mlir.attributes[attribute].value)

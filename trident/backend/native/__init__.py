@@ -1,1 +1,12 @@
 """Native code: the only package that uses llvmlite. Importing it does nothing by itself."""
+
+from __future__ import annotations
+
+
+def verify() -> None:
+    """Check every layout and symbol that native code relies on; UnsupportedPython or UnsupportedTorch where one does not hold."""
+    from trident.backend.native import layouts, symbols, torch_layouts
+
+    layouts.current()
+    symbols.load_libraries()
+    torch_layouts.current()

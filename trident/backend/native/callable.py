@@ -20,6 +20,7 @@ from llvmlite import ir
 
 from trident.backend.native import binding, engine, layouts, tracebacks, tracing
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64
+from trident.backend.native.marker import MISS_ADDRESS
 
 
 class EntryCell(ctypes.Structure):
@@ -46,8 +47,6 @@ class EntryCell(ctypes.Structure):
 DISABLED = 1
 CELL_DISPATCH, CELL_HITS, CELL_MISSES, CELL_FLAGS = 0, 8, 16, 24
 
-_miss_marker = ctypes.create_string_buffer(16)
-MISS_ADDRESS: int = ctypes.addressof(_miss_marker)  # what dispatch returns to say that no specialization answers
 MISS_SYMBOL = "trident_miss"
 engine.add_symbol(MISS_SYMBOL, MISS_ADDRESS)
 
@@ -308,7 +307,7 @@ def callable_type(name: str = "trident.Function", extra: Mapping[str, object] | 
                      (b"__wrapped__", _T_OBJECT, FUNCTION, _READONLY, b"the Python function"),
                      (b"_entry_address", _T_ULONGLONG, CELL, _READONLY, b"address of the EntryCell"))
     forwarded = [(name.encode(), native.address("get_forwarded"), native.address("set_forwarded"), None,
-                  engine.immortal(sys.intern(name))) for name in FORWARDED if hasattr(FunctionType, name)]
+                  engine.immortal(sys.intern(name))) for name in FORWARDED if name in FunctionType.__dict__]
     getset = _array(_GetSet, (b"__dict__", engine.api_address("PyObject_GenericGetDict"),
                               engine.api_address("PyObject_GenericSetDict"), None, None), *forwarded)
     slots = _array(_Slot, (_TP_CALL, engine.api_address("PyVectorcall_Call")), (_TP_CLEAR, native.address("clear")),

@@ -65,7 +65,9 @@ class Module:
         return Function(self, made)
 
     def variable(self, name: str, kind: ir.Type = PTR) -> ir.GlobalVariable:
-        """A zero-initialised global variable."""
+        """A zero-initialised global variable, made when there is none of this name."""
+        if name in self.ir.globals:
+            return self.ir.globals[name]
         made = ir.GlobalVariable(self.ir, kind, name)
         made.initializer = ir.Constant(kind, None)
         made.type = PTR  # llvmlite would give it a typed pointer, which no call accepts where it expects an opaque one

@@ -20,7 +20,7 @@ Owns them and their names. They are compiled once, on first use, and known to ev
 What must hold: all functions that touch Python objects run with the GIL held; the exit functions leave with it held, having
 released everything that the frame owns.
 
-May import: llvmlite (through emit), emit, engine, frame, layouts, marker, pin_layout, symbols, torch_layouts.
+May import: llvmlite (through emit), emit, engine, frame, pin_layout, callable, symbols, torch_layouts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from llvmlite import ir
 
 from trident.backend.native import emit, engine, frame, pin_layout, symbols, torch_layouts
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
-from trident.backend.native.marker import MISS_ADDRESS
 from trident.errors import UnsupportedTorch
 
 FUNCTIONS: Final = (
@@ -189,7 +188,7 @@ def _leave(m: emit.Module) -> None:
     use_bridge = f.b.and_(usable, f.b.and_(f.not_null(bridge), f.is_null(error)))
     with f.when(use_bridge):
         f.store(f.call_address(bridge, PTR, values), result)
-        with f.when(f.equal(f.load(result), pointer(MISS_ADDRESS))):
+        with f.when(f.equal(f.load(result), m.external_variable("trident_miss"))):
             f.store(NULL, result)
             f.call("PyErr_SetString", VOID, f.load(m.external_variable("PyExc_SystemError")), pointer(_NO_MISS_ADDRESS))
     with f.when(f.b.and_(usable, f.b.not_(use_bridge))):
@@ -232,16 +231,13 @@ def _exits(m: emit.Module) -> None:
     with f.when(f.b.icmp_signed("<", f.load(site, frame.STATE, I64), i64(0))):
         f.add_to(site, frame.TAKEN, 1)
         f.call("trident_release_all", VOID, f.args[0])
-        f.ret(pointer(MISS_ADDRESS))
+        f.ret(m.external_variable("trident_miss"))
     f.ret(f.call("trident_leave", PTR, f.args[0], site, NULL))
 
     f = m.function("trident_raise", PTR, [PTR, I64])
     base = f.args[0]
     f.call("trident_gil_acquire", VOID, f.at(base, frame.GIL))
     site = _site(f, *f.args)
-    start = f.load(site, frame.RESULT_START, I64)
-    with f.loop(i64(0), f.load(site, frame.RESULT_WORDS, I64)) as index:
-        f.store(i64(0), _slot(f, base, f.b.add(start, index)))
     error = f.words(PTR, i64(3))
     f.call("PyErr_Fetch", VOID, error, f.at(error, 8), f.at(error, 16))
     f.call("PyErr_NormalizeException", VOID, error, f.at(error, 8), f.at(error, 16))
@@ -267,6 +263,10 @@ def _exits(m: emit.Module) -> None:
     f.call("_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE", VOID, caught)
     f.call("_ZNSt15__exception_ptr13exception_ptrD1Ev", VOID, caught)
     f.call("__cxa_end_catch", VOID)
+    site = _site(f, base, f.args[1])
+    start = f.load(site, frame.RESULT_START, I64)
+    with f.loop(i64(0), f.load(site, frame.RESULT_WORDS, I64)) as index:
+        f.store(i64(0), _slot(f, base, f.b.add(start, index)))
     with f.when(f.differ(f.load(base, frame.WARNINGS_ACTIVE, I64), i64(0))):
         f.store(ir.Constant(I8, 1), base, frame.WARNING_IN_EXCEPTION)
     f.ret(f.call("trident_raise", PTR, base, f.args[1]))
@@ -574,6 +574,9 @@ def _check_list(compiled: engine.Compiled) -> None:
 @cache
 def load() -> engine.Compiled:
     """Compile the runtime, check what can be checked, and make its functions known. The first call takes some 100 ms."""
+    # Its import names the miss marker to the engine.
+    from trident.backend.native import callable as _callable  # noqa: F401
+
     torch_layouts.current()
     pin_layout.current()
     m = emit.Module("trident.runtime")

@@ -25,6 +25,7 @@ from trident.backend.native.emit import I1, I8, I32, I64, PTR, Module, i32, i64
 
 CHECK = "trident.tracing"
 _quiet_version = ctypes.c_uint64(0)  # the number of sys.monitoring's state that was last seen to have no global events
+_asking = ctypes.c_uint64(0)  # `_monitoring_active` is running
 
 
 def _monitoring_active(code: CodeType) -> bool:
@@ -60,7 +61,13 @@ def define_check(module: Module) -> None:
         first, last = f.load(table, 0, I64), f.b.zext(f.load(table, 8, ir.IntType(16)), I64)
         f.store(f.b.or_(f.load(local, kind=I1), f.differ(f.b.or_(first, last), i64(0))), local)
     with f.when(f.load(local, kind=I1), likely=False):
+        # The question is answered in Python, whose frames come to the evaluator, which must not ask again: they run in CPython.
+        asking = module.external_variable("trident_asking_monitoring")
+        with f.when(f.differ(f.load(asking, kind=I64), i64(0))):
+            f.ret(I1(1))
+        f.store(i64(1), asking)
         answer = f.call("PyObject_CallOneArg", PTR, module.external_variable("trident_monitoring_active"), code)
+        f.store(i64(0), asking)
         with f.when(f.is_null(answer)):
             f.call("PyErr_Clear", ir.VoidType())
             f.ret(I1(1))
@@ -73,6 +80,7 @@ def define_check(module: Module) -> None:
 @cache
 def _export() -> None:
     engine.add_symbol("trident_quiet_version", ctypes.addressof(_quiet_version))
+    engine.add_symbol("trident_asking_monitoring", ctypes.addressof(_asking))
     engine.add_symbol("trident_monitoring_active", engine.immortal(_monitoring_active))
 
 

@@ -89,7 +89,7 @@ def load_method(rec: Recorder, frame: RecordedFrame, owner: Value, name: str) ->
         frame.stack += [found.value, found.self]
         return
     if found.how == "call":
-        rec.pending = ([*frame.before[:-1], NULL, frame.before[-1]], 1)
+        rec.pending = ([*frame.stack, NULL, frame.before[-1]], 1)
     result = rec.access(found, owner, name)
     if result is not INLINED:
         frame.stack += [NULL, result]

@@ -112,8 +112,6 @@ def plan(rec: Recorder, binding: schema.Binding | None, args: Sequence[Value], k
     overload = binding.overload
     if not rec.services.supports_operator(overload.name, overload.overload):
         return None
-    if any(kind not in ("Tensor", "Tensor[]", "bool", "int", "SymInt", "float") for kind in overload.returns):
-        return None
     if schema.has_options(overload) and torch._C._get_default_device() != "cpu":
         return None  # the bindings of factories use the default device, ATen does not
     values = []
@@ -127,7 +125,7 @@ def plan(rec: Recorder, binding: schema.Binding | None, args: Sequence[Value], k
                 items = list(args[source.index :])
                 value = Virtual(tuple(item.obj for item in items), "tuple", items)
             case _:
-                value = Const(source.value)
+                value = Const(tuple(source.value) if type(source.value) is list else source.value)
         if not lowerable(param, value.obj, broadcast) or (type(value) is Virtual and value.kind not in ("tuple", "list")):
             return None
         values.append(value)
@@ -433,8 +431,8 @@ METHOD_NAMES: dict[str, str] = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_", "__mul__": "mul",
     "__rmul__": "mul", "__imul__": "mul_", "__div__": "div", "__truediv__": "div", "__idiv__": "div_", "__floordiv__": "floor_divide",
     "__ifloordiv__": "floor_divide_", "__mod__": "remainder", "__imod__": "remainder_", "__matmul__": "matmul", "__eq__": "eq",
-    "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__rand__": "__and__", "__ror__": "__or__",
-    "__rxor__": "__xor__",
+    "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor",
 }  # fmt: skip
 
 _MODULES = ("_nn", "_linalg", "_fft", "_special", "_sparse")

@@ -36,7 +36,7 @@ _IN_PLACE: dict[str, str] = {
 # number <op> tensor: the operator, and whether the tensor comes first
 _REFLECTED: dict[str, tuple[str, bool]] = {
     "add": ("add", True), "sub": ("rsub", True), "mul": ("mul", True), "mod": ("remainder", False), "pow": ("pow", False),
-    "and": ("__and__", True), "or": ("__or__", True), "xor": ("__xor__", True), "lshift": ("bitwise_left_shift", False),
+    "and": ("bitwise_and", True), "or": ("bitwise_or", True), "xor": ("bitwise_xor", True), "lshift": ("bitwise_left_shift", False),
     "rshift": ("bitwise_right_shift", False),
 }  # fmt: skip
 _UNARY: dict[str, str] = {"neg": "neg", "pos": "positive", "invert": "bitwise_not", "abs": "abs"}

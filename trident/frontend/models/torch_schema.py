@@ -55,6 +55,9 @@ _NOT_BOUND: frozenset[str] = frozenset(
     f"{name}{suffix}.Scalar" for name in ("add", "sub", "mul", "div") for suffix in ("", "_")
 ) | {"fill.Tensor", "fill.Scalar", "bernoulli.Tensor"}
 
+# Results that can be values of a trace. A Scalar, a dtype and the like are left to the binding.
+RETURNED: frozenset[str] = frozenset({"Tensor", "Tensor[]", "bool", "int", "SymInt", "float"})
+
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")
 
 
@@ -494,12 +497,12 @@ def bind(name: str, args: Sequence[object], kwargs: Mapping[str, object], method
         sources = attempt.sources
         if method:
             sources["self"] = Source("arg", 0)
-        if not _options_hold(overload, sources, args, kwargs):
+        if not _options_hold(overload, sources, args, kwargs) or _has_odd_default(overload, sources):
             return None
         chosen: Overload | None = overload
         if attempt.numbers:
             chosen = _scalar_twin(overload, attempt.numbers)
-        return None if chosen is None else _finish(chosen, sources, args, kwargs)
+        return None if chosen is None or not RETURNED.issuperset(chosen.returns) else _finish(chosen, sources, args, kwargs)
     return None
 
 
@@ -507,6 +510,11 @@ def _options_hold(overload: Overload, sources: dict[str, Source], args: Sequence
     """Drop requires_grad, which is no argument of the operator; false if it was asked for."""
     source = sources.pop("requires_grad", None) if has_options(overload) else None
     return source is None or not value_of(source, args, kwargs)
+
+
+def _has_odd_default(overload: Overload, sources: dict[str, Source]) -> bool:
+    """`reduction=Mean` of the losses: the parser does not read that default as the schema does."""
+    return any(p.name == "reduction" and p.base == "int" and sources[p.name].kind == "default" for p in overload.params)
 
 
 def value_of(source: Source, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
@@ -536,7 +544,9 @@ def _finish(overload: Overload, sources: dict[str, Source], args: Sequence[objec
 
 def bind_overload(overload: Overload, args: Sequence[object], kwargs: Mapping[str, object]) -> Binding | None:
     """`torch.ops.aten.<name>.<overload>(*args, **kwargs)`: no choice, the schema's own names, no conversions."""
-    if len(args) > sum(not p.kw_only for p in overload.params) or any(k not in {p.name for p in overload.params} for k in kwargs):
+    if len(args) > sum(not p.kw_only for p in overload.params) or not kwargs.keys() <= {p.name for p in overload.params}:
+        return None
+    if not RETURNED.issuperset(overload.returns):
         return None
     sources = []
     for at, param in enumerate(overload.params):

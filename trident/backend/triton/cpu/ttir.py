@@ -82,7 +82,7 @@ class Op:
             if default is None:
                 raise self.unsupported(f"attribute {name} is missing")
             return default
-        return int(attr)
+        return int(attr.value if hasattr(attr, "value") else attr)
 
     def unsupported(self, why: str) -> UnsupportedKernelError:
         """The error to raise when this op cannot be lowered."""

@@ -1,0 +1,285 @@
+"""Pins of every kind, natively against `ir.pins.holds`, under every mutation that could matter."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from types import CellType
+from typing import Any
+
+import pytest
+
+from tests.backend.harness import INFO, MISS, Builder, Native
+from trident.backend.native import frame, pin_layout
+from trident.ir.pins import holds
+from trident.ir.trace import NULL, GuardInfo, Pin, PinKind
+
+
+def program(*pins: Pin) -> Native:
+    b = Builder("pins", 1)
+    for pin in pins:
+        b.pin(pin)
+    return Native(b.ret(b.args[0]))
+
+
+def agree(n: Native, *pins: Pin) -> bool:
+    """The native answer, which must be Python's; asked twice, because the first answer renews tags."""
+    wanted = all(holds(pin) for pin in pins)
+    for _ in range(2):
+        assert (n(1) is not MISS) is wanted
+    return wanted
+
+
+def pin(kind: PinKind, owner: Any, key: str, expected: Any) -> Pin:
+    return Pin(kind, owner, key, expected, INFO)
+
+
+def test_dict() -> None:
+    a, c = [1], [2]
+    owner = {"a": a, "other": 1}
+    pins = [pin(PinKind.DICT, owner, "a", a), pin(PinKind.DICT, owner, "missing", NULL)]
+    n = program(*pins)
+    assert agree(n, *pins)
+    owner["other"] = 2
+    assert agree(n, *pins)
+    owner["a"] = c
+    assert not agree(n, *pins)
+    owner["a"] = a
+    assert agree(n, *pins)
+    owner["missing"] = 1
+    assert not agree(n, *pins)
+    del owner["missing"]
+    assert agree(n, *pins)
+    owner.update({f"k{i}": i for i in range(100)})
+    assert agree(n, *pins)
+    owner.clear()
+    assert not agree(n, *pins)
+    owner["a"] = [1]
+    assert not agree(n, *pins)
+
+
+def test_module_globals() -> None:
+    import types
+
+    module = types.ModuleType("m")
+    module.x = object()
+    pins = [pin(PinKind.DICT, module.__dict__, "x", module.x), pin(PinKind.DICT, module.__dict__, "y", NULL)]
+    n = program(*pins)
+    assert agree(n, *pins)
+    module.y = 1
+    assert not agree(n, *pins)
+    del module.y
+    assert agree(n, *pins)
+
+
+def test_instance_dict() -> None:
+    class C:
+        pass
+
+    instance = C()
+    instance.x = object()
+    pins = [pin(PinKind.DICT, instance.__dict__, "x", instance.x), pin(PinKind.DICT, instance.__dict__, "f", NULL)]
+    n = program(*pins)
+    assert agree(n, *pins)
+    for _ in range(20):
+        instance.counter = object()
+        assert agree(n, *pins)
+    old = instance.x
+    instance.x = 5
+    assert not agree(n, *pins)
+    instance.x = old
+    assert agree(n, *pins)
+    instance.f = 5
+    assert not agree(n, *pins)
+
+
+def test_type() -> None:
+    class Base:
+        def f(self) -> None: ...
+
+    class Derived(Base):
+        pass
+
+    pins = [pin(PinKind.TYPE, Derived, "f", Base.__dict__["f"]), pin(PinKind.TYPE, Derived, "__getattr__", NULL)]
+    n = program(*pins)
+    assert agree(n, *pins)
+    old = Base.f
+    Derived.unrelated = 1
+    assert agree(n, *pins)
+    Base.f = lambda self: None
+    assert not agree(n, *pins)
+    Base.f = old
+    assert agree(n, *pins)
+    Derived.f = old
+    assert agree(n, *pins)
+    Derived.__getattr__ = lambda self, name: None
+    assert not agree(n, *pins)
+    del Derived.__getattr__
+    assert agree(n, *pins)
+    Derived.__bases__ = (type("Other", (Base,), {"f": 3}),)
+    del Derived.f
+    assert not agree(n, *pins)
+
+
+def test_list() -> None:
+    a, c = [1], [2]
+    owner = [a, c]
+    pins = [pin(PinKind.LIST, owner, "", (a, c))]
+    n = program(*pins)
+    assert agree(n, *pins)
+    owner[1] = [2]
+    assert not agree(n, *pins)
+    owner[1] = c
+    assert agree(n, *pins)
+    owner.append(1)
+    assert not agree(n, *pins)
+    owner.pop()
+    assert agree(n, *pins)
+    owner.clear()
+    assert not agree(n, *pins)
+
+
+def test_cell() -> None:
+    value = object()
+    for contents, other in ((value, 3), (NULL, value)):
+        cell = CellType() if contents is NULL else CellType(contents)
+        pins = [pin(PinKind.CELL, cell, "", contents)]
+        n = program(*pins)
+        assert agree(n, *pins)
+        cell.cell_contents = other
+        assert not agree(n, *pins)
+        if contents is NULL:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = contents
+        assert agree(n, *pins)
+
+
+def test_function() -> None:
+    def f(a: object = 1, *, b: object = 2) -> object:
+        return a, b
+
+    def g() -> None: ...
+
+    for function in (f, g):
+        pins = [pin(PinKind.FUNCTION, function, "", (function.__code__, function.__defaults__, function.__kwdefaults__))]
+        n = program(*pins)
+        assert agree(n, *pins)
+        old = function.__defaults__
+        function.__defaults__ = (5,)
+        assert not agree(n, *pins)
+        function.__defaults__ = old
+        assert agree(n, *pins)
+        function.__kwdefaults__ = {"b": 3}
+        assert not agree(n, *pins)
+    code = g.__code__
+    pins = [pin(PinKind.FUNCTION, g, "", (code, None, g.__kwdefaults__))]
+    n = program(*pins)
+    assert agree(n, *pins)
+    g.__code__ = (lambda: None).__code__
+    assert not agree(n, *pins)
+
+
+def test_dict_keys() -> None:
+    a, c = [1], [2]
+    owner: dict[Any, Any] = {"a": a, "c": c}
+    pins = [pin(PinKind.DICT_KEYS, owner, "", ("a", a, "c", c))]
+    n = program(*pins)
+    assert agree(n, *pins)
+    del owner["a"]
+    assert not agree(n, *pins)
+    owner["a"] = a  # another order
+    assert not agree(n, *pins)
+    del owner["c"]
+    owner["c"] = c
+    assert agree(n, *pins)
+    owner["c"] = [2]
+    assert not agree(n, *pins)
+    owner["c"] = c
+    owner[5] = 6
+    assert not agree(n, *pins)
+    del owner[5]
+    assert agree(n, *pins)
+
+
+@pytest.mark.parametrize("make", [dict, list, set])
+@pytest.mark.parametrize("empty", [True, False])
+def test_empty(make: Callable[[], Any], empty: bool) -> None:
+    owner = make()
+    pins = [pin(PinKind.EMPTY, owner, "", empty)]
+    n = program(*pins)
+
+    def add(k: int) -> None:
+        if make is dict:
+            owner[k] = k
+        elif make is list:
+            owner.append(k)
+        else:
+            owner.add(k)
+
+    assert agree(n, *pins) is empty
+    for k in range(20):
+        add(k)
+        assert agree(n, *pins) is not empty
+    owner.clear()
+    assert agree(n, *pins) is empty
+
+
+def test_word() -> None:
+    word = ctypes.c_uint64(2**64 - 5)
+    pins = [pin(PinKind.WORD, ctypes.addressof(word), "", 2**64 - 5)]
+    n = program(*pins)
+    assert agree(n, *pins)
+    word.value = 1
+    assert not agree(n, *pins)
+
+
+def test_pins_of_one_owner_share_an_entry_and_failures_are_counted() -> None:
+    owner = {f"k{i}": object() for i in range(50)}
+    pins = [Pin(PinKind.DICT, owner, k, v, GuardInfo(f"{k} is it", "identity", "t.py", 1)) for k, v in owner.items()]
+    n = program(*pins, pin(PinKind.EMPTY, owner, "", False))
+    table, = n.program._pins
+    assert table.count == 2
+    assert n(1) == 1
+    owner["k7"] = 0
+    assert n(1) is MISS and n(1) is MISS
+    assert (pins[7].info, 2) in n.program.pin_failures()
+
+
+def test_the_fast_path_is_one_word() -> None:
+    """An unchanged dict is not looked into: plant a wrong expectation behind a right tag."""
+    owner = {"a": 1}
+    n = program(pin(PinKind.DICT, owner, "a", owner["a"]))
+    assert n(1) == 1
+    table, = n.program._pins
+    assert table._table[frame.PIN_EXPECTED // 8] == ctypes.c_uint64.from_address(id(owner) + pin_layout.DICT_TAG).value
+    assert table._table[frame.PIN_EXPECTED // 8] != frame.NEVER
+
+
+def test_random_mutations_agree() -> None:
+    rng = random.Random(0)
+    objects = [object() for _ in range(3)]
+    owner: dict[str, Any] = {"a": objects[0], "b": objects[1]}
+    listed, cell = [objects[0]], CellType(objects[0])
+    pins = [pin(PinKind.DICT, owner, "a", objects[0]), pin(PinKind.DICT, owner, "c", NULL),
+            pin(PinKind.LIST, listed, "", (objects[0],)), pin(PinKind.CELL, cell, "", objects[0])]
+    n = program(*pins)
+    answers = set()
+    for _ in range(600):
+        match rng.randrange(6):
+            case 0:
+                owner["a"] = objects[rng.randrange(2)]
+            case 1:
+                owner.pop("c", None)
+            case 2:
+                if rng.random() < 0.3:
+                    owner["c"] = 1
+            case 3:
+                listed[0] = objects[0] if rng.random() < 0.8 else objects[1]
+            case 4:
+                cell.cell_contents = objects[0] if rng.random() < 0.8 else objects[2]
+            case 5:
+                owner["b"] = rng.random()
+        answers.add(agree(n, *pins))
+    assert answers == {True, False}

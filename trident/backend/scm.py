@@ -1,0 +1,163 @@
+"""The specialization cache module of one function: its host programs, and the dispatch that picks one.
+
+Owns `HostProgram` (the machine code of one trace with its tables) and `SCM`. What must hold: a program is published only when it is
+complete; code and tables stay until nobody can be inside them.
+
+May import: ir, backend.*, native.*.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from trident.backend.dispatch import Dispatch
+from trident.backend.exits import ExitSite
+from trident.backend.lowering.function import Function
+from trident.backend.lowering.lower import lower
+from trident.backend.native import engine, frame
+from trident.backend.pins import PinTable
+from trident.ir.trace import GuardInfo, Trace
+
+Handler = Callable[[ExitSite, tuple[object, ...], BaseException | None], object]
+"""handler(site, values, error): goes on after a side exit. Its result is the call's result."""
+
+_SMALL: Final = 400  # lines of LLVM text up to which the optimiser is worth its time
+
+
+class Cell(Protocol):
+    """What an SCM publishes to: `native.callable.EntryCell`. Only the dispatch address is written here; `address` is the cell's."""
+
+    dispatch: int
+    address: int
+
+
+class HostProgram:
+    """The native code of one trace. `address` is that of `PyObject* program(PyObject** args)`."""
+
+    def __init__(self, trace: Trace, handler: Handler) -> None:
+        start = time.perf_counter()
+        self.trace = trace
+        self._handler = handler
+        lowered = lower(trace)
+        self._keep: list[Any] = [lowered.keep]
+        self._pins: list[PinTable] = lowered.pin_tables
+        self._launches: list[Any] = lowered.launches
+        self._table = self._build_tables(lowered)
+        text = lowered.text(ctypes.addressof(self._table))
+        self._text: str = text
+        lowering_done = time.perf_counter()
+        self._compiled = engine.compile_ir(text, opt=1 if len(lowered.lines) <= _SMALL else 0, name=f"trident.{trace.name}")
+        self.address = self._compiled.address("program")
+        self.lowering_seconds = lowering_done - start
+        self.compile_seconds = time.perf_counter() - start
+        """Seconds for lowering and LLVM together."""
+        self.slots = len(lowered.slot_kinds)
+
+    def _words(self, values: list[int]) -> Any:
+        array = (ctypes.c_uint64 * max(len(values), 1))(*[v & 0xFFFFFFFFFFFFFFFF for v in values])
+        self._keep.append(array)
+        return array
+
+    def _build_tables(self, lowered: Function) -> Any:
+        kinds = ctypes.create_string_buffer(bytes(lowered.slot_kinds) + b"\0")
+        self._keep.append(kinds)
+        self._sites = (ctypes.c_uint8 * (frame.SITE_SIZE * max(len(lowered.sites), 1)))()
+        base = ctypes.addressof(self._sites)
+        self.exits: list[ExitSite] = []
+        """Every way out, in program order."""
+        for number, site in enumerate(lowered.sites):
+            snapshot = self.trace.snapshots[site.snapshot] if site.state >= 0 else None
+            made = ExitSite(self.trace, snapshot, site.guard, site.is_raise, number, site.what, self._sites,
+                            base + frame.SITE_SIZE * number)
+            struct.pack_into("<QQqqqQ", self._sites, frame.SITE_SIZE * number, 0, 0, site.state, site.result_start,
+                             site.result_words, id(made))
+            self.exits.append(made)
+        states: list[int] = []
+        for state in lowered.states:
+            entries = self._words([word for entry in state.entries for word in entry])
+            states += [ctypes.addressof(entries), len(state.entries)]
+        return self._words([len(lowered.slot_kinds), ctypes.addressof(kinds), base, ctypes.addressof(self._words(states)),
+                            id(self._handler)])
+
+    @property
+    def llvm_ir(self) -> str:
+        """The LLVM IR as it was given to LLVM."""
+        return self._text
+
+    @property
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return engine.assembly(self._text, opt=0, name=self._compiled.name)
+
+    def pin_failures(self) -> list[tuple[GuardInfo, int]]:
+        """The pins that failed, with how often."""
+        return [failure for table in self._pins for failure in table.failures()]
+
+    def close(self) -> None:
+        """Unmap the code. Nobody may be inside."""
+        self._compiled.close()
+        for state in self._launches:
+            state.release()
+        self._launches = []
+
+
+class SCM:
+    """The specializations of one function.
+
+    cell: where the native callable finds the dispatch. handler: see `Handler`.
+    """
+
+    def __init__(self, name: str, cell: Cell, handler: Handler) -> None:
+        self.name = name
+        self.cell = cell
+        self.roots: list[HostProgram] = []
+        self.bridges: list[HostProgram] = []
+        self._handler = handler
+        self._dispatch: Dispatch | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def programs(self) -> list[HostProgram]:
+        """Roots and bridges."""
+        return [*self.roots, *self.bridges]
+
+    def add(self, trace: Trace) -> HostProgram:
+        """Compile a root trace and publish it: from now on the dispatch tries it."""
+        program = HostProgram(trace, self._handler)
+        with self._lock:
+            self.roots.append(program)
+            self._publish()
+        return program
+
+    def attach_bridge(self, site: ExitSite, trace: Trace) -> HostProgram:
+        """Compile a bridge and let the exit continue in it."""
+        program = HostProgram(trace, self._handler)
+        with self._lock:
+            self.bridges.append(program)
+            site.bridge = program.address
+        return program
+
+    def _publish(self) -> None:
+        """The newest specialization is tried first: what was just missed is likely to come again."""
+        self._dispatch = Dispatch(self.name, [program.address for program in reversed(self.roots)], self._dispatch)
+        self.cell.dispatch = self._dispatch.address
+
+    def close(self) -> None:
+        """Stop dispatching here; code and tables are freed when nobody is inside."""
+        with self._lock:
+            if self._dispatch is not None:
+                if self.cell.dispatch == self._dispatch.address:
+                    self.cell.dispatch = 0
+                self._dispatch.retire(self.programs)
+                self._dispatch = None
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # the interpreter may be half gone
+            pass

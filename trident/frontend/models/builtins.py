@@ -1,0 +1,616 @@
+"""Models of builtin functions and types, `math`, `operator` and `functools.partial`.
+
+Owns what these do on values of the recorder. What must hold: see frontend.models.
+
+May import: ir, frontend.{operators,iteration,subscripts,values,models}.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import math
+import operator
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from trident.frontend import iteration, operators, subscripts
+from trident.frontend.guards import fits
+from trident.frontend.models import Answer, Model, NotModelled, Registry
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.ir import NULL
+
+if TYPE_CHECKING:
+    from trident.frontend.recorder import Recorder
+
+Args, Kwargs = list[Value], dict[str, Value]
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+def _int(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) > 1:
+        return NotModelled
+    if not args:
+        return Const(0)
+    value = args[0]
+    if operators.is_foldable(value) or type(value) is Const and type(value.obj) in (int, float, str):
+        return Const(rec.execute(int, value.obj))
+    if rec.is_hooked(value):
+        return NotModelled
+    kind = rec.number_kind(value)
+    if kind == "int":
+        return value
+    if kind == "bool":
+        return rec.result(int(value.obj), rec.ssa(value, "int"))  # type: ignore[call-overload]
+    if kind == "float":
+        real = rec.execute(int, value.obj)
+        return rec.result(real, rec.op("float_to_int", rec.ssa(value, "float"))) if fits(real) else NotModelled
+    return NotModelled
+
+
+def _float(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) > 1:
+        return NotModelled
+    if not args:
+        return Const(0.0)
+    value = args[0]
+    if type(value) is Const and type(value.obj) in (int, float, bool, str):
+        return Const(rec.execute(float, value.obj))
+    if rec.is_hooked(value):
+        return NotModelled
+    kind = rec.number_kind(value)
+    if kind is None or kind != "float" and abs(value.obj) > 2**53:  # type: ignore[arg-type]
+        return NotModelled
+    return value if kind == "float" else rec.result(float(value.obj), rec.ssa(value, "float"))  # type: ignore[arg-type]
+
+
+def _bool(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) > 1:
+        return NotModelled
+    return operators.truth(rec, args[0]) if args else Const(False)
+
+
+def _abs(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) != 1:
+        return NotModelled
+    value = args[0]
+    if operators.is_foldable(value):
+        return Const(rec.execute(abs, value.obj))
+    kind = rec.number_kind(value)
+    if kind is None or rec.is_hooked(value):
+        return NotModelled
+    real = abs(value.obj)  # type: ignore[arg-type]
+    form = "float" if kind == "float" else "int"
+    return rec.result(real, rec.op(f"abs_{form}", rec.ssa(value, form))) if form == "float" or fits(real) else NotModelled
+
+
+def _extreme(name: str) -> Model:
+    """min and max."""
+    function = getattr(builtins, name)
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        if kwargs or not args:
+            return NotModelled
+        items = args if len(args) > 1 else rec.known_items(args[0])
+        if not items:
+            return NotModelled
+        items = [rec.resolve(item) for item in items]
+        if all(operators.is_foldable(item) for item in items):
+            return Const(rec.execute(function, [item.obj for item in items]))
+        if not all(type(item.obj) is int and rec.number_kind(item) == "int" for item in items):
+            return _extreme_by_comparison(rec, name, items)
+        best = items[0]
+        for item in items[1:]:
+            form = rec.builder.op(f"{name}_int", rec.ssa(best, "int"), rec.ssa(item, "int"))
+            best = rec.result(function(best.obj, item.obj), form)
+        return best
+
+    return model
+
+
+def _extreme_by_comparison(rec: Recorder, name: str, items: list[Value]) -> Answer:
+    """For numbers of other types: each comparison is a branch."""
+    if not all(type(item.obj) in (int, float, bool) and rec.number_kind(item) is not None for item in items):
+        return NotModelled
+    best = items[0]
+    for item in items[1:]:
+        if operators.decide(rec, operators.compare(rec, "lt" if name == "min" else "gt", item, best)):
+            best = item
+    return best
+
+
+def _sum(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if set(kwargs) - {"start"} or not 1 <= len(args) + len(kwargs) <= 2:
+        return NotModelled
+    start = kwargs.get("start", args[1] if len(args) > 1 else Const(0))
+    if type(args[0]) is Virtual and args[0].kind == "iterator":
+        return NotModelled
+    items = rec.known_items(args[0])
+    if items is None or not all(type(item.obj) in (int, float, bool) for item in (start, *items)):
+        return NotModelled
+    if any(type(item.obj) is float for item in (start, *items)) and sys.version_info >= (3, 12):
+        return NotModelled  # compensated summation
+    total: Any = start
+    for item in items:
+        pair = rec.resolve(total), rec.resolve(item)
+        if all(map(operators.is_foldable, pair)):
+            total = Const(pair[0].obj + pair[1].obj)  # type: ignore[operator]
+            continue
+        if not fits_number(pair[0].obj + pair[1].obj):  # type: ignore[operator]
+            rec.abort("unsupported", "a sum that does not fit int64")
+        rec.executed = 0  # each addition is harmless by itself
+        total = operators.binary(rec, "add", *pair)
+    return total  # type: ignore[no-any-return]
+
+
+def fits_number(obj: Any) -> bool:
+    """Whether a number has an unboxed form."""
+    return type(obj) is float or fits(obj)
+
+
+def _round(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return _fold(round)(rec, args, kwargs)
+
+
+def _pow(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return operators.binary(rec, "pow", *args) if len(args) == 2 and not kwargs else NotModelled
+
+
+def _divmod(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) != 2:
+        return NotModelled
+    a, b = args
+    if all(operators.is_foldable(value) for value in args):
+        return Const(rec.execute(divmod, a.obj, b.obj))
+    if not all(type(value.obj) is int and rec.number_kind(value) == "int" for value in args) or not b.obj:
+        return NotModelled
+    quotient = operators.binary(rec, "floordiv", a, b)
+    return rec.virtual_tuple([quotient, operators.binary(rec, "mod", a, b)])
+
+
+# ---------------------------------------------------------------------------------------------------------- containers
+def _len(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return operators.length(rec, args[0]) if len(args) == 1 and not kwargs else NotModelled
+
+
+def _range(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or not 1 <= len(args) <= 3 or any(type(arg.obj) is not int for arg in args):
+        return NotModelled
+    if any(rec.number_kind(arg) != "int" for arg in args) or len(args) == 3 and not args[2].obj:
+        return NotModelled
+    start, stop, step = (Const(0), args[0], Const(1)) if len(args) == 1 else (args[0], args[1], args[2] if len(args) > 2 else Const(1))
+    real = range(start.obj, stop.obj, step.obj)  # type: ignore[arg-type]
+    if all(type(part) is Const for part in (start, stop, step)):
+        return Const(real)
+    return rec.virtual(real, "range", [start, stop, step])
+
+
+def _slice(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or not 1 <= len(args) <= 3:
+        return NotModelled
+    parts = [Const(None), args[0], Const(None)] if len(args) == 1 else [*args, Const(None)][:3]
+    real = slice(*[part.obj for part in parts])
+    return Const(real) if all(operators.is_foldable(part) for part in parts) else rec.virtual(real, "slice", parts)
+
+
+def _tuple(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) > 1:
+        return NotModelled
+    if args and type(args[0].obj) is tuple:
+        if type(args[0]) is Traced:
+            rec.type_of(args[0])
+        return args[0]
+    items = rec.known_items(args[0]) if args else []
+    return NotModelled if items is None else rec.virtual_tuple(items)
+
+
+def _list(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) > 1:
+        return NotModelled
+    items = rec.known_items(args[0]) if args else []
+    return NotModelled if items is None else rec.virtual_list(items)
+
+
+def _dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) > 1:
+        return NotModelled
+    made = rec.virtual_dict([], [])
+    if args:
+        pairs = _pairs(rec, args[0])
+        if pairs is None:
+            return NotModelled
+        for key, item in pairs:
+            made.obj[key] = item.obj  # type: ignore[index]
+            operators.set_key(made, key, item)
+    for key, item in kwargs.items():
+        made.obj[key] = item.obj  # type: ignore[index]
+        operators.set_key(made, key, item)
+    return made
+
+
+def _pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
+    source = rec.resolve(source)
+    if type(source) is Virtual and source.kind == "dict":
+        return list(zip(source.keys or (), source.items, strict=True))
+    if type(source) is Const and type(source.obj) is dict:
+        return rec.dict_items(source.obj, rec.name_of(source))
+    if type(source) is not Virtual or source.kind not in ("list", "tuple", "iterator"):
+        return None
+    if source.kind == "iterator" and source.state["how"] not in ("zip", "enumerate"):
+        return None
+    pairs = []
+    for item in rec.known_items(source) or []:
+        parts = rec.known_items(item)
+        if parts is None or len(parts) != 2 or not subscripts.can_be_key(rec, parts[0]):
+            rec.abort("unsupported", "a dict of pairs that are not known")
+        pairs.append((rec.promote(parts[0], "key of a dict"), parts[1]))  # type: ignore[index]
+    return pairs
+
+
+def _enumerate(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if set(kwargs) - {"start"} or not 1 <= len(args) + len(kwargs) <= 2:
+        return NotModelled
+    start = kwargs.get("start", args[1] if len(args) > 1 else Const(0))
+    if type(rec.resolve(start)) is not Const or type(start.obj) is not int:
+        return NotModelled
+    source = _iterator_of(rec, args[0])
+    return NotModelled if source is None else \
+        rec.virtual(enumerate(source.obj, start.obj), "iterator", [source], how="enumerate", pos=0, start=start.obj)  # type: ignore[call-overload]
+
+
+def _iterator_of(rec: Recorder, value: Value) -> Value | None:
+    """A virtual iterator over a value, None where there is none."""
+    value = rec.resolve(value)
+    if type(value) is Virtual and value.kind == "iterator":
+        return value
+    plain = type(value) is Virtual and value.kind in ("tuple", "list", "dict", "range", "view")
+    if not plain and not rec.is_hooked(value) and not (type(value) is not Virtual and type(value.obj) in (tuple, list, dict, range, str)):
+        method = rec.read_type(type(value.obj), "__iter__") if type(value) is Const else NULL
+        if not isinstance(method, types.FunctionType) or rec.pure_base:
+            return None
+        made = rec.call_pure(Const(method), [value], {})
+        return made if type(made) is Virtual and made.kind == "iterator" else None
+    made = iteration.get_iterator(rec, value)
+    return made if type(made) is Virtual and made.kind == "iterator" else None
+
+
+def _zip(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if set(kwargs) - {"strict"} or type(kwargs.get("strict", Const(False))) is not Const:
+        return NotModelled
+    strict = bool(kwargs["strict"].obj) if kwargs else False
+    sources = [_iterator_of(rec, arg) for arg in args]
+    if any(source is None for source in sources):
+        return NotModelled
+    real = zip(*[source.obj for source in sources], strict=strict)  # type: ignore[union-attr, misc]
+    return rec.virtual(real, "iterator", sources, how="zip", pos=0, strict=strict)  # type: ignore[arg-type]
+
+
+def _reversed(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) != 1 or kwargs:
+        return NotModelled
+    source = rec.resolve(args[0])
+    if type(source.obj) not in (tuple, list, range) or type(source) is Const and type(source.obj) is list and rec.list_is_dynamic(source.obj):
+        return NotModelled
+    return NotModelled if rec.known_items(source) is None else iteration.sequence_iterator(rec, source, "reversed")
+
+
+def _iter(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+    return iteration.get_iterator(rec, args[0]) if len(args) == 1 and not kwargs else NotModelled
+
+
+def _next(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or not 1 <= len(args) <= 2 or type(args[0]) is not Virtual or args[0].kind != "iterator":
+        return NotModelled
+    item = iteration.advance(rec, args[0])
+    if item is None:
+        return NotModelled
+    if item is iteration.END:
+        if len(args) == 1:
+            rec.abort("raised", "StopIteration")
+        return args[1]
+    return item  # type: ignore[no-any-return]
+
+
+def _any_all(stop_at: bool) -> Model:
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        if len(args) != 1 or kwargs or type(args[0]) is Virtual and args[0].kind == "iterator":
+            return NotModelled
+        items = rec.known_items(args[0])
+        if items is None:
+            return NotModelled
+        for item in items:
+            if operators.decide(rec, operators.truth(rec, item)) is stop_at:
+                return Const(stop_at)
+        return Const(not stop_at)
+
+    return model
+
+
+# -------------------------------------------------------------------------------------------------- types and attributes
+def _type(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) != 1 or kwargs:
+        return NotModelled
+    value = args[0]
+    if type(value) is Const:
+        rec.pin_class_of(value.obj, rec.name_of(value))
+    return Const(rec.type_of(value))
+
+
+def _isinstance(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) != 2 or kwargs:
+        return NotModelled
+    classes = _classes(rec, args[1])
+    if classes is None or not all(_plain_check(rec, cls, "__instancecheck__") for cls in classes):
+        return NotModelled
+    value = args[0]
+    cls = rec.type_of(value)
+    if type(value) is Const:
+        rec.pin_class_of(value.obj, rec.name_of(value))
+    if rec.read_type(cls, "__class__") is not object.__dict__["__class__"] and not isinstance(value.obj, type):
+        return NotModelled
+    return Const(isinstance(value.obj, tuple(classes)))
+
+
+def _issubclass(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) != 2 or kwargs or not isinstance(args[0].obj, type):
+        return NotModelled
+    classes = _classes(rec, args[1])
+    if classes is None or not all(_plain_check(rec, cls, "__subclasscheck__") for cls in classes):
+        return NotModelled
+    cls = rec.promote(args[0], "issubclass")
+    return Const(issubclass(cls, tuple(classes)))
+
+
+def _classes(rec: Recorder, value: Value) -> list[type] | None:
+    """The classes of an isinstance check; None if they are not all plain classes."""
+    value = rec.resolve(value)
+    if isinstance(value.obj, types.UnionType):
+        items: list[Value] | None = [Const(arg) for arg in value.obj.__args__] if type(value) is Const else None
+    elif isinstance(value.obj, tuple):
+        items = rec.known_items(value)
+    else:
+        items = [value]
+    found: list[type] = []
+    for item in items or ():
+        if isinstance(item.obj, tuple):
+            inner = _classes(rec, item)
+            if inner is None:
+                return None
+            found += inner
+        elif isinstance(item.obj, type):
+            found.append(rec.promote(item, "isinstance"))
+        else:
+            return None
+    return found if items is not None else None
+
+
+# Metaclasses whose check looks at nothing but the classes involved, or is known to be stable for a type.
+_CHECKED_BY_TYPE = {"ABCMeta", "_ABCMeta", "_ProtocolMeta", "_TensorMeta", "_ParameterMeta", "_BufferMeta", "EnumType", "EnumMeta"}
+
+
+def _plain_check(rec: Recorder, cls: type, method: str) -> bool:
+    meta = type(cls)
+    return rec.read_type(meta, method) is getattr(type, method) or meta.__name__ in _CHECKED_BY_TYPE and meta.__name__ != "_ProtocolMeta"
+
+
+def _callable(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) != 1 or kwargs:
+        return NotModelled
+    rec.type_of(args[0])
+    return Const(callable(args[0].obj))
+
+
+def _getattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or not 2 <= len(args) <= 3 or type(args[1].obj) is not str:
+        return NotModelled
+    name = rec.promote(args[1], "attribute name")
+    found = rec.lookup(args[0], name)
+    if found.how == "absent" and len(args) == 3:
+        return args[2]
+    if found.how == "call" and len(args) == 3:
+        return NotModelled
+    if found.how == "opaque":
+        return rec.opaque(Const(getattr), args, {}, f"attribute {name}: {found.reason}")
+    return rec.access(found, args[0], name)
+
+
+def _hasattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) != 2 or type(args[1].obj) is not str:
+        return NotModelled
+    found = rec.lookup(args[0], rec.promote(args[1], "attribute name"))
+    if found.how in ("value", "method", "absent"):
+        return Const(found.how != "absent")
+    return NotModelled
+
+
+def _setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+    from trident.frontend.handlers.names import store_attribute
+
+    if kwargs or len(args) != 3 or type(args[1].obj) is not str:
+        return NotModelled
+    name = rec.promote(args[1], "attribute name")
+    access = rec.store_access(args[0], name)
+    if access.how == "call":
+        return NotModelled
+    store_attribute(rec, args[0], name, args[2])
+    return Const(None)
+
+
+def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+    """object.__setattr__(self, name, value), on a plain virtual instance."""
+    if kwargs or len(args) != 3 or type(args[0]) is not Virtual or args[0].kind != "instance" or type(args[1]) is not Const:
+        return NotModelled
+    owner, name, keys = args[0], args[1].obj, args[0].keys
+    of_type = rec.read_type(type(owner.obj), name)  # type: ignore[arg-type]
+    if hasattr(type(of_type), "__set__") or keys is None:
+        return NotModelled
+    rec.execute(object.__setattr__, owner.obj, name, args[2].obj)
+    rec.mutation(owner)
+    operators.set_key(owner, name, args[2])
+    return Const(None)
+
+
+def _super(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if kwargs or len(args) not in (0, 2):
+        return NotModelled
+    if not args:
+        frame = rec.frames[-1]
+        names = frame.code.code.co_freevars
+        if "__class__" not in names or not frame.code.code.co_argcount:
+            return NotModelled
+        cell = frame.locals[frame.code.names.index("__class__")]
+        owner = frame.locals[0]
+        if isinstance(owner, Virtual) and owner.kind == "cell":
+            owner = owner.items[0]
+        cls = cell.items[0] if isinstance(cell, Virtual) else rec.read_cell(cell.obj, "__class__")  # type: ignore[union-attr, arg-type]
+        if not isinstance(cls, Value) or not isinstance(owner, Value):
+            return NotModelled
+        args = [cls, owner]
+    cls, owner = rec.resolve(args[0]), rec.resolve(args[1])
+    if type(cls) is not Const:
+        return NotModelled
+    if type(owner) is Traced:
+        owner = rec.traced_owner(owner)
+    elif type(owner) is Const:
+        rec.pin_class_of(owner.obj, rec.name_of(owner))
+    real = super(cls.obj, owner.obj)  # type: ignore[arg-type]
+    return rec.virtual(real, "super", [cls, owner])
+
+
+def _object_init(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return Const(None) if len(args) == 1 and not kwargs else NotModelled
+
+
+def _object_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    from trident.frontend.calls import is_plain_class
+
+    if not args or type(args[0]) is not Const or not isinstance(args[0].obj, type) or not is_plain_class(args[0].obj):
+        return NotModelled
+    if len(args) > 1 or kwargs:
+        return NotModelled
+    return rec.virtual(rec.execute(object.__new__, args[0].obj), "instance", [], [], cls=args[0].obj)
+
+
+def _partial(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if not args or isinstance(args[0].obj, functools.partial):
+        return NotModelled
+    real = functools.partial(*[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})  # type: ignore[arg-type]
+    return rec.virtual(real, "partial", [*args, *kwargs.values()], list(kwargs))
+
+
+def _globals(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return NotModelled if args or kwargs else Const(rec.frames[-1].globals, "globals()")
+
+
+def _tuple_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    """tuple.__new__(cls, items), as named tuples use it."""
+    if kwargs or len(args) != 2 or type(args[0]) is not Const or not hasattr(args[0].obj, "_fields"):
+        return NotModelled
+    items = rec.known_items(args[1])
+    if items is None:
+        return NotModelled
+    return rec.virtual(tuple.__new__(args[0].obj, [item.obj for item in items]), "tuple", items, cls=args[0].obj)  # type: ignore[type-var]
+
+
+# --------------------------------------------------------------------------------------------------------- math, operator
+def _fold(function: Callable[..., Any]) -> Model:
+    """A pure C function: computed where all arguments are constants, else a call that changes nothing."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        if not kwargs and all(operators.is_foldable(arg) for arg in args):
+            return Const(rec.execute(function, *[arg.obj for arg in args]))
+        if kwargs or not all(type(arg.obj) in (int, float, bool) and rec.number_kind(arg) for arg in args):
+            return NotModelled
+        return rec.write_call(function, args, f"{function.__name__} has no native form")
+
+    return model
+
+
+def _math_operator(name: str, form: str) -> Model:
+    """math.sqrt and the like have no native op; floor and ceil of an int are the int."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        if len(args) == 1 and not kwargs and rec.number_kind(args[0]) == "int" and not operators.is_foldable(args[0]):
+            return args[0]
+        return _fold(getattr(math, name))(rec, args, kwargs)
+
+    return model
+
+
+def _prod(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    items = rec.known_items(args[0]) if len(args) == 1 and not kwargs else None
+    if items is None or not all(type(item.obj) is int and rec.number_kind(item) for item in items):
+        return NotModelled
+    if not fits(math.prod(item.obj for item in items)):  # type: ignore[misc]
+        return NotModelled
+    total: Any = Const(1)
+    for item in items:
+        rec.executed = 0  # each multiplication is harmless by itself
+        total = operators.binary(rec, "mul", total, item)
+    return total  # type: ignore[no-any-return]
+
+
+def _operator_models() -> dict[Any, Model]:
+    models: dict[Any, Model] = {}
+
+    def binary(name: str) -> Model:
+        return lambda rec, args, kwargs: operators.binary(rec, name, *args) if len(args) == 2 and not kwargs else NotModelled
+
+    def compare(name: str) -> Model:
+        return lambda rec, args, kwargs: operators.compare(rec, name, *args) if len(args) == 2 and not kwargs else NotModelled
+
+    for name, function in operators.BINARY.items():
+        models[function] = binary(name)
+    for name, function in operators.COMPARE.items():
+        models[function] = compare(name)
+    for name, function in operators.UNARY.items():
+        models[function] = (lambda name: lambda rec, args, kwargs: operators.unary(rec, name, args[0]) if len(args) == 1 else NotModelled)(name)
+    models[operator.not_] = lambda rec, args, kwargs: operators.logical_not(rec, args[0]) if len(args) == 1 else NotModelled
+    models[operator.truth] = _bool
+    models[operator.getitem] = lambda rec, args, kwargs: subscripts.subscript(rec, *args) if len(args) == 2 else NotModelled
+    models[operator.is_] = lambda rec, args, kwargs: operators.identical(rec, *args) if len(args) == 2 else NotModelled
+    models[operator.contains] = lambda rec, args, kwargs: subscripts.contains(rec, *args) if len(args) == 2 else NotModelled
+    models[operator.index] = _int_index
+    return models
+
+
+def _int_index(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return args[0] if len(args) == 1 and not kwargs and rec.number_kind(args[0]) == "int" else NotModelled
+
+
+# ------------------------------------------------------------------------------------------------------------- register
+_MODELS: dict[Any, Model] = {
+    int: _int, float: _float, bool: _bool, abs: _abs, min: _extreme("min"), max: _extreme("max"), sum: _sum, round: _round, pow: _pow,
+    divmod: _divmod, len: _len, range: _range, slice: _slice, tuple: _tuple, list: _list, dict: _dict, enumerate: _enumerate, zip: _zip,
+    reversed: _reversed, iter: _iter, next: _next, any: _any_all(True), all: _any_all(False), type: _type, isinstance: _isinstance,
+    issubclass: _issubclass, callable: _callable, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, super: _super,
+    object.__init__: _object_init, object.__new__: _object_new, object.__setattr__: _object_setattr, tuple.__new__: _tuple_new,
+    functools.partial: _partial, globals: _globals, math.prod: _prod, math.floor: _math_operator("floor", "int"),
+    math.ceil: _math_operator("ceil", "int"), math.trunc: _math_operator("trunc", "int"),
+}
+_FRAME_READERS: tuple[tuple[Any, str], ...] = (
+    (locals, "reads the caller's locals"), (vars, "may read the caller's locals"), (dir, "may read the caller's locals"),
+    (eval, "runs code in the caller's frame"), (exec, "runs code in the caller's frame"), (breakpoint, "starts a debugger"),
+    (sys._getframe, "reads frames"), (inspect.currentframe, "reads frames"), (inspect.stack, "reads frames"),
+    (sys.exc_info, "reads the exception being handled"), (sys.exception, "reads the exception being handled"),
+    (sys.settrace, "installs a tracer"), (sys.setprofile, "installs a profiler"), (warnings.warn, "names its caller's line"),
+)
+_CONSTANT_TYPES = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.CodeType)
+
+
+def register(registry: Registry) -> None:
+    """All of the above."""
+    registry.constant_type(*_CONSTANT_TYPES)
+    for key, model in {**_MODELS, **_operator_models()}.items():
+        registry.function(key, model)
+    for name in dir(math):
+        function = getattr(math, name)
+        if isinstance(function, types.BuiltinFunctionType) and registry.find(function) is None:
+            registry.function(function, _fold(function))
+    for function, why in _FRAME_READERS:
+        registry.frame_reader(function, why)
+    registry.harmless_call(id, math.prod)

@@ -1,0 +1,272 @@
+"""The recorder: executes a function's bytecode for real, on the real objects, while it writes the trace of what it did.
+
+Owns the interpreter loop, the two entry points and the way out. What must hold: nothing is executed twice; whatever cannot be
+recorded is finished by CPython from the exact instruction (`services.resume`), with the right result or exception; an internal
+error never changes the result of the call.
+
+May import: ir, errors, frontend.*.
+
+For models (`frontend/models/`): the methods of Recorder and its bases that make up their interface are
+  execute, effect, op, guard, pin, result, const          core.py
+  ssa, type_of, number_kind, promote, virtual_tuple, virtual_list, virtual_dict      guards.py
+  attribute, call, call_pure, opaque                        objects.py, calls.py
+  known_items / iterate, length, abort                      here
+"""
+
+from __future__ import annotations
+
+import dis
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, Protocol
+
+from trident.errors import TridentError
+from trident.frontend import iteration, operators
+from trident.frontend.aborts import AbortInfo, Leave, UserRaised
+from trident.frontend.analysis import analyse
+from trident.frontend.calls import Calls, avoid
+from trident.frontend.core import Services
+from trident.frontend.cpython import opcodes
+from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.snapshots import Reviver
+from trident.frontend.values import Const, Traced, Value
+from trident.ir import NULL, Snapshot, Trace, TraceBuilder
+
+__all__ = ["INLINE_BLAME", "Outcome", "Options", "Recorder", "Services", "record", "record_bridge"]
+
+
+class Options(Protocol):
+    """What the recorder reads of the options; all have defaults."""
+
+    demoted: set[tuple[int, str]]  # (id(dict or list or cell), key) whose values are read when the trace runs
+    max_trace_ops: int
+
+
+MAX_INSTRUCTIONS = 200_000
+# Reasons for which the inlined function in which a recording ended is an opaque call in the next one.
+INLINE_BLAME = frozenset({"opcode", "frame", "unsupported", "promote", "raised", "internal"})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a recorded call ended.
+
+    result: of the call; `error`: what the call raised instead. trace: None if the recording was given up; `abort` says why.
+    overwritten: (id, key) of pinned places that the trace itself changes: a trace that reads them dynamically is needed
+    (`options.demoted`), this one would miss at its second execution.
+    """
+
+    result: object = None
+    error: BaseException | None = None
+    trace: Trace | None = None
+    abort: AbortInfo | None = None
+    overwritten: set[tuple[int, str]] = field(default_factory=set)
+
+    def unwrap(self) -> object:
+        """The result, or raise what the call raised."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Recorder(Calls):
+    """Interprets frames. See the module."""
+
+    step_depth = 0  # number of frames when the current instruction began
+    final: Any = None  # the SSA object of the outermost frame's result
+    fault: str = ""  # text of an internal error that was survived
+
+    # --------------------------------------------------------------------------------------------- the loop
+    def step(self) -> None:
+        """Execute and record one instruction."""
+        frame = self.frames[-1]
+        ins = frame.code.instructions[frame.pc]
+        frame.current = ins
+        frame.before = frame.stack.copy()
+        frame.pc += 1
+        if not self.pure_base:
+            self.serial += 1
+            self.executed = 0
+            self.step_depth = len(self.frames)
+        self.call_instruction = False
+        self.pending = None
+        self.builder.line = ins.line
+        ins.handler(self, frame, ins)
+
+    def run_until(self, depth: int) -> None:
+        """Interpret until only `depth` frames are left."""
+        while len(self.frames) > depth:
+            self.step()
+
+    def leave_frame(self, value: Value) -> None:
+        """RETURN: from the outermost frame the result must be an object."""
+        if len(self.frames) == 1:
+            self.final = self.ssa(value, "object")
+        self.return_value(value)
+
+    def run(self) -> Outcome:
+        """Interpret all frames to the end, or hand them over to CPython."""
+        limit = getattr(self.options, "max_trace_ops", MAX_INSTRUCTIONS)
+        exc: BaseException | None = None
+        try:
+            while self.frames and not self.dead and self.serial < limit:
+                self.step()
+            if not self.frames:
+                return self._finish()
+            self._stop_before_next()
+            abort = ("length", f"{limit} instructions") if self.serial >= limit else ("internal", self.dead)
+        except Leave as leave:
+            abort = (leave.reason, leave.text)
+            del self.frames[self.step_depth:]
+            if self.executed:
+                self._complete_instruction()
+        except UserRaised as raised:
+            exc = raised.error
+            del self.frames[self.step_depth:]
+            abort = ("raised", f"{type(exc).__name__}: {exc}")
+        except KeyboardInterrupt as error:
+            exc = error
+            del self.frames[self.step_depth:]
+            abort = ("interrupt", "KeyboardInterrupt")
+        except Exception as error:  # an internal fault: the call goes on in CPython
+            abort = ("internal", _describe_fault(error))
+            del self.frames[self.step_depth:]
+            if self.executed:
+                self._complete_instruction()
+        return self._hand_over(abort, exc)
+
+    def _finish(self) -> Outcome:
+        assert self.returned is not None
+        outcome = Outcome(self.returned.obj, overwritten=self.overwritten)
+        try:
+            outcome.trace = self.builder.ret(self.final)
+        except Exception as error:
+            outcome.abort = AbortInfo("internal", _describe_fault(error), self.builder.file, self.builder.line)
+        return outcome
+
+    # ----------------------------------------------------------------------------------------------- the way out
+    def _stop_before_next(self) -> None:
+        """Make the innermost frame stop at its next instruction instead of the current one."""
+        frame = self.frames[-1]
+        frame.current = frame.code.instructions[frame.pc]
+        frame.before = frame.stack
+
+    def _complete_instruction(self) -> None:
+        """The current instruction has been executed but could not be recorded: its result is what was executed last."""
+        if self.executed > 1:
+            raise TridentError("an instruction failed half-way; its effects cannot be completed")
+        frame = self.frames[-1]
+        ins, before = frame.current, frame.before
+        effect = dis.stack_effect(dis.opmap[ins.name], ins.arg if dis.opmap[ins.name] >= dis.HAVE_ARGUMENT else None, jump=False)
+        effect -= sum(1 for name in (ins.name,) if name == "PRECALL")
+        if ins.name == "CALL":
+            effect = -ins.arg - 1
+        pushed: list[Entry] = []
+        if ins.name not in opcodes.NO_RESULT:
+            pushed = [Const(self.last_result)]
+        if ins.name == "LOAD_METHOD" or ins.name == "LOAD_ATTR" and effect == 1:
+            pushed.insert(0, NULL)
+        frame.stack = before[:len(before) + effect - len(pushed)] + pushed
+        frame.pc = ins.index + 1
+        self._stop_before_next()
+
+    def _hand_over(self, abort: tuple[str, str], exc: BaseException | None) -> Outcome:
+        """Continue all frames in CPython."""
+        innermost = self.frames[-1]
+        reason, text = abort
+        info = AbortInfo(reason, text, innermost.code.code.co_filename, innermost.current.line)
+        self._blame(reason, text)
+        for frame in self.frames[-1:]:
+            frame.is_call, frame.pops, frame.discard, frame.result, frame.resume_at = True, 0, False, None, -1
+        frames = [frame.concrete(frame.current.offset, frame.before) for frame in self.frames]
+        outcome = Outcome(abort=info, overwritten=self.overwritten)
+        try:
+            outcome.result = self.services.resume(frames, exc)
+        except BaseException as error:
+            outcome.error = error
+        return outcome
+
+    def _blame(self, reason: str, text: str) -> None:
+        """The inlined function that ended the recording is not followed into the next time."""
+        if reason not in INLINE_BLAME:
+            return
+        for frame in reversed(self.frames[1:]):
+            if reason != "raised" or frame.code.handler_of(frame.current.index) is not None:
+                avoid(frame.code.code, text)
+                return
+
+    # -------------------------------------------------------------------------------------------------- for models
+    def known_items(self, value: Value) -> list[Value] | None:
+        """Items of an iterable, with the guards that make their number a constant; None where it cannot be one."""
+        return iteration.known_items(self, value)
+
+    def iterate(self, value: Value) -> list[Value]:
+        """As `known_items`; where the items are not known the recording ends."""
+        items = iteration.known_items(self, value)
+        if items is None:
+            raise Leave("unsupported", f"the items of a {type(value.obj).__name__} are needed")
+        return items
+
+    def length(self, value: Value) -> Value:
+        """`len(value)`."""
+        return operators.length(self, value)
+
+    def truth(self, value: Value) -> Value:
+        """`bool(value)`: a Const, or a Traced of kind bool."""
+        return operators.truth(self, value)
+
+    def mark_type(self, entry: Any, cls: type) -> None:
+        """The exact type of a result that is known from the operation."""
+        if type(entry) is Traced and entry.known_type is None:
+            assert type(entry.obj) is cls
+            entry.known_type = cls
+
+
+def _describe_fault(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}" if trace is not None else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def record(function: FunctionType, bound: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
+    """Execute a call and record it. bound: the arguments in localsplus order (positional, keyword-only, *args, **kwargs)."""
+    info = analyse(function.__code__)
+    builder = TraceBuilder(function.__qualname__, len(bound) + 1)
+    rec = Recorder(builder, services, options, bridge=False)
+    args = builder.args
+    locals_: list[Entry] = [NULL] * info.n_locals
+    for n, obj in enumerate(bound):
+        locals_[n] = Traced(obj, args[n], info.names[n])
+    own = Traced(function, args[-1], function.__qualname__, FunctionType)
+    frame = RecordedFrame(own, info, locals_)
+    rec.frames.append(frame)
+    rec.enter(frame)
+    builder.line = function.__code__.co_firstlineno
+    code = function.__code__
+    for n, obj in enumerate(bound):  # *args and **kwargs are made anew for each call: nobody else can see them
+        if n >= code.co_argcount + code.co_kwonlyargcount:
+            locals_[n].known_type = type(obj)  # type: ignore[union-attr]
+    if code.co_freevars or _reads_globals(info):
+        rec.guard_identity(own, f"the function is {function.__qualname__}")
+    return rec.run()
+
+
+def _reads_globals(info: Any) -> bool:
+    return any(ins.name in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "MAKE_FUNCTION", "LOAD_BUILD_CLASS")
+               for ins in info.instructions)
+
+
+def record_bridge(snapshot: Snapshot, values: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
+    """Continue from a side exit and record the way on. values: the boxed operands of the exit's state."""
+    builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
+    rec = Recorder(builder, services, options, bridge=True)
+    reviver = Reviver(snapshot, values, builder)
+    rec.frames = [reviver.frame(state, analyse) for state in snapshot.frames]
+    rec.step_depth = len(rec.frames)
+    rec.enter(rec.frames[-1])
+    builder.line = snapshot.line
+    rec.serial += 1
+    rec.may_exit()  # the state of the bridge's start
+    return rec.run()
