@@ -25,7 +25,8 @@ from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
 from trident.errors import TridentError
 from trident.frontend.recorder import Outcome, record, record_bridge
-from trident.ir import GuardInfo, Trace, rebuild
+from trident.ir import GuardInfo, PinKind, Trace, rebuild
+from trident.ir.pins import holds
 from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport
 
@@ -121,18 +122,17 @@ class Entry:
 
     def _demote(self, specialization: Specialization, bound: tuple[object, ...]) -> None:
         """A pinned number that varies is read at run time from now on."""
-        from trident.ir import PinKind
-
         for pin in specialization.trace.pins:
-            if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not pin.holds():
+            if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
                 self.options.demoted.add((id(pin.owner), pin.key))
 
     def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram]) -> object:
         """Compile and publish what was recorded; give the call's result (or exception) to the caller."""
         record_ms = (time.perf_counter() - start) * 1e3
+        self.options.demoted.update(outcome.overwritten)
         if outcome.abort is not None:
             self._aborted(Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line))
-        elif outcome.trace is not None:
+        elif outcome.trace is not None and not outcome.overwritten:  # else the next call records it with these demoted
             self._compile(outcome.trace, record_ms, publish)
         if outcome.error is not None:
             raise outcome.error
@@ -226,12 +226,17 @@ class Entry:
                            tuple(self.last_misses), status)
 
 
+def _exit_report(site: ExitSite) -> ExitReport:
+    if site.guard is not None:
+        return ExitReport(site.guard.text, "guard", site.guard.file, site.guard.line, site.taken, site.bridged)
+    file, line = (site.snapshot.file, site.snapshot.line) if site.snapshot else ("", 0)
+    return ExitReport(site.what, "exception" if site.is_raise else "exit", file, line, site.taken, site.bridged)
+
+
 def _report(specialization: Specialization, number: int) -> SpecializationReport:
     trace = specialization.trace
     names = [op.operation.name for op in trace.block.operations]
-    exits = tuple(ExitReport(s.guard.text if s.guard else "exception", "guard" if s.guard else "exception",
-                             s.guard.file if s.guard else s.snapshot.file, s.guard.line if s.guard else s.snapshot.line,
-                             s.taken, s.bridged) for s in specialization.program.exits)
+    exits = tuple(_exit_report(site) for site in specialization.program.exits)
     return SpecializationReport(
         f"{trace.name}#{number}", "bridge" if trace.parent else "root", tuple(trace.guards), len(trace.pins),
         sum(n.startswith(("torch.aten.", "torch.operator")) for n in names), len(trace.launches), tuple(trace.opaque_calls),

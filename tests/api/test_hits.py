@@ -45,7 +45,7 @@ def test_a_hit_enters_no_frame() -> None:
         f(X, 4, 7, z=5)
         net(X)
         net(X, scale=0.5)
-    assert counted.frames == 0
+    assert counted.count == 0
     assert trident.stats()["hits"] == hits + 5
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -134,6 +135,9 @@ def check(fn: Callable[..., object], *arguments: tuple[object, ...], expect_trac
 def _check_reference(fn: Callable[..., object], entry: trident.api.Entry, args: tuple[object, ...], expected: Observed) -> None:
     if entry.function.__code__.co_flags & 0x0C:
         return
+    bound = inspect.signature(fn).bind(*args)
+    bound.apply_defaults()
+    args = tuple(bound.arguments.values())
     for specialization in entry.roots:
         try:
             seen = observe(lambda *a, s=specialization: run_trace(s.trace, (*a, entry.function)), clone(args))

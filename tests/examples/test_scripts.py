@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,9 +15,17 @@ ROOT = Path(__file__).parents[2]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+def start(*command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a Python script with this checkout's trident."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
 def run(*command: str) -> str:
     """Standard output of a Python script, which must succeed."""
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = start(*command)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -52,14 +61,7 @@ def test_bad_options_say_what_to_do() -> None:
         (["--tokens", "2"], "--tokens must be at least 3"),
         (["--modes", "eager,fast"], "unknown mode 'fast': choose from eager, compile, trident"),
     ):
-        done = subprocess.run(
-            [sys.executable, "examples/llama_decode.py", *options],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = start("examples/llama_decode.py", *options)
         assert done.returncode == 2
         assert message in done.stderr
 

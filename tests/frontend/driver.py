@@ -65,6 +65,7 @@ class Driver:
         self.bridges: dict[int, Trace] = {}
         self.outcomes: list[Outcome] = []
         self.hits = self.exits = 0
+        self.misses: list[str] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         bound = bind(self.fn, args, kwargs)
@@ -72,7 +73,8 @@ class Driver:
             for trace in self.traces:
                 try:
                     result = run_trace(trace, (*bound, self.fn))
-                except Miss:
+                except Miss as miss:
+                    self.misses.append(str(miss))
                     continue
                 except SideExit as out:
                     return self.leave(out)
@@ -129,7 +131,7 @@ def check(fn: Callable[..., Any], *calls: Any, recorded: bool = True, rounds: in
     if recorded:
         aborts = [str(o.abort) for o in driver.outcomes if o.abort is not None]
         assert not aborts, aborts
-        assert run_trace is None or driver.hits > 0, "no trace was ever used again"
+        assert run_trace is None or driver.hits > 0, f"no trace was ever used again: {driver.misses}"
     return driver
 
 
@@ -137,6 +139,8 @@ def same(a: Any, b: Any) -> bool:
     """Equality with types, also inside containers, NaN equal to itself."""
     if type(a) is not type(b):
         return False
+    if type(a).__module__.startswith("torch") and hasattr(a, "data_ptr"):
+        return a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride() and a.equal(b) and a.requires_grad == b.requires_grad
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):

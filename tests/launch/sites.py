@@ -29,7 +29,9 @@ def kind_of(value: Any) -> str:
     return "float" if type(value) is float else "object"
 
 
-def launcher_of(kernel: Any, operands: Sequence[Any], *, options: dict[str, Any] | None = None, **constants: Any) -> NativeLauncher:
+def launcher_of(
+    kernel: Any, operands: Sequence[Any], *, options: dict[str, Any] | None = None, **constants: Any
+) -> NativeLauncher:
     """A launcher for operands of these kinds."""
     return NativeLauncher(site_of(kernel, options=options, **constants), [kind_of(value) for value in operands])
 

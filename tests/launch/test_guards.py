@@ -198,6 +198,27 @@ def test_cleared_kernel_cache() -> None:
     assert len(site.state.entries) == 1 and site.state.entries[0].compiled is not first
 
 
+def test_emptied_kernel_cache() -> None:
+    site = Site(plain)
+    first = site.state.entries[0].compiled
+    for caches in site.kernel.device_caches.values():
+        caches[0].clear()
+    assert [site.way(), site.way()] == ["python", "native"]
+    assert len(site.state.entries) == 1 and site.state.entries[0].compiled is not first
+
+
+def test_two_sites_of_one_kernel() -> None:
+    """A specialization that one site compiles costs the other one launch through Python, and nothing else."""
+    site = Site(plain)
+    other = launcher_of(site.kernel, site.operands)
+    x = site.operands[0]
+    other((1,), x, 5)
+    assert site.way() == "native", "the kernel was there already"
+    other((1,), x, 16)
+    assert [site.way(), site.way()] == ["python", "native"]
+    assert len(site.state.entries) == 1
+
+
 def test_kernel_attribute() -> None:
     site = Site(plain)
     site.kernel.debug = True
@@ -260,6 +281,20 @@ def test_guards_that_never_hold_are_not_rebuilt_at_each_launch() -> None:
     assert site.way() == "native"
 
 
+def test_what_cannot_be_learnt_is_not_tried_at_each_launch() -> None:
+    site, seen, learnt = Site(plain), [], []
+    original, site.state._learn = site.state._learn, lambda *args: (learnt.append(1), original(*args))
+    knobs.runtime.launch_enter_hook.add(seen.append)
+    try:
+        for _ in range(200):
+            assert site.way() == "python"
+    finally:
+        knobs.runtime.launch_enter_hook.remove(seen.append)
+        knobs.runtime.launch_enter_hook.calls.clear()
+    assert len(seen) == 200 and len(learnt) < 20
+    assert site.way() == "native"
+
+
 def test_threads() -> None:
     """Several threads launch while another changes what is guarded: each launch is made once, by one or the other."""
     site = Site(uses_global)
@@ -271,7 +306,7 @@ def test_threads() -> None:
         try:
             for i in range(300):
                 site.launcher((1,), x, (5, 16, 1, 1 << 40)[(i + seed) % 4])
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]

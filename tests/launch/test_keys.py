@@ -32,8 +32,8 @@ def tensors() -> list[torch.Tensor]:
 
 
 INTS = [0, 1, 2, 3, 8, 15, 16, 17, 31, 32, 48, 64, 100, 127, 128, 255, 256, -1, -2, -15, -16, -17, -32, 1 << 15, (1 << 15) - 1,
-        (1 << 16) - 1, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, (1 << 31) + 16, -(1 << 31), -(1 << 31) - 1, -(1 << 31) - 16,
-        (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, (1 << 63) - 16, -(1 << 63), -(1 << 63) + 1]
+        (1 << 16) - 1, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, (1 << 31) + 16, -(1 << 31), -(1 << 31) - 1,
+        -(1 << 31) - 16, (1 << 32) - 1, 1 << 32, 1 << 62, (1 << 63) - 1, (1 << 63) - 16, -(1 << 63), -(1 << 63) + 1]
 VALUES: dict[str, list[Any]] = {
     "int": INTS, "float": [0.0, 1.0, -1.0, 16.0, 1e300, 5e-324, float("inf"), float("nan")], "bool": [True, False],
     "object": [None],
@@ -43,22 +43,22 @@ VALUES: dict[str, list[Any]] = {
 def plain(a): pass
 def to_int32(a: tl.int32): pass
 def to_int64(a: tl.int64): pass
-def to_int8(a: "i8"): pass
-def to_int16(a: "i16"): pass
-def to_uint8(a: "u8"): pass
-def to_uint16(a: "u16"): pass
+def to_int8(a: "i8"): pass  # noqa: F821
+def to_int16(a: "i16"): pass  # noqa: F821
+def to_uint8(a: "u8"): pass  # noqa: F821
+def to_uint16(a: "u16"): pass  # noqa: F821
 def to_uint32(a: tl.uint32): pass
 def to_uint64(a: tl.uint64): pass
 def to_bool(a: tl.int1): pass
 def to_float(a: tl.float32): pass
 def to_double(a: tl.float64): pass
-def to_pointer(a: "*fp32"): pass
+def to_pointer(a: "*fp32"): pass  # noqa: F722
 def to_const(a: tl.const): pass
-def to_const_pointer(a: "*kfp32"): pass
+def to_const_pointer(a: "*kfp32"): pass  # noqa: F722
 
 
-FUNCTIONS = [plain, to_int32, to_int64, to_int8, to_int16, to_uint8, to_uint16, to_uint32, to_uint64, to_bool, to_float, to_double,
-             to_pointer, to_const, to_const_pointer]
+FUNCTIONS = [plain, to_int32, to_int64, to_int8, to_int16, to_uint8, to_uint16, to_uint32, to_uint64, to_bool, to_float,
+             to_double, to_pointer, to_const, to_const_pointer]
 RULES = [{}, {"do_not_specialize": ["a"]}, {"do_not_specialize_on_alignment": ["a"]}, {"do_not_specialize": [0]},
          {"do_not_specialize": ["a"], "do_not_specialize_on_alignment": ["a"]}]
 
@@ -123,7 +123,10 @@ def test_keys_of_several_operands(rules: dict[str, Any]) -> None:
     assert len({(kind, spec) for kind, _, spec in pairs}) == len(pairs)
 
 
-@pytest.mark.parametrize("value", ["text", (1, 2), 1 << 63, 1 << 70, object(), torch.float32, 1.5, 2, [3], tl.constexpr(3)], ids=repr)
+OBJECTS = ["text", (1, 2), 1 << 63, 1 << 70, object(), torch.float32, 1.5, 2, [3], tl.constexpr(3)]
+
+
+@pytest.mark.parametrize("value", OBJECTS, ids=lambda value: type(value).__name__)
 def test_objects_other_than_none_have_no_key(value: Any) -> None:
     assert KeyReader(triton.jit(plain), ["object"]).key(value) == b""
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import sys
 import threading
 import weakref
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.usefixtures("recording")
 
 def plain(x, n): pass
 def block(x, n, BLOCK: tl.constexpr): pass
+def many(a, b, c, d, e): pass
+def one(x): pass
+def three(n, x, y): pass
 
 
 def warm(launcher: NativeLauncher, *operands: Any) -> None:
@@ -307,7 +311,9 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.runtime.driver, "_active", None)
     monkeypatch.setattr(triton.runtime.driver, "_default", None)
     from triton.backends import backends
+    from triton.runtime.driver import DriverConfig
 
+    monkeypatch.setattr(triton.runtime.driver, "__class__", DriverConfig)  # not the one that the cpu backend installs
     monkeypatch.delitem(backends, "fake")
     launcher = launcher_of(triton.jit(plain), [3, 5])
     assert "active drivers" in launcher.state.reason
@@ -389,7 +395,8 @@ def test_states_live_until_they_are_released() -> None:
 def test_several_sites_in_one_module() -> None:
     module = launch_ir.new_module("two sites")
     kernels = [triton.jit(plain), triton.jit(tuples)]
-    functions = [launches.emit_launch(module, site_of(kernel), ["tensor", kind]) for kernel, kind in zip(kernels, ["int", "float"])]
+    functions = [launches.emit_launch(module, site_of(kernel), ["tensor", kind])
+                 for kernel, kind in zip(kernels, ["int", "float"])]
     assert [function.name for function in functions] == ["launch_0", "launch_1"]
     code = engine.compile_ir(module, name="two sites")
     x, gil = torch.zeros(8), ctypes.c_void_p()
@@ -404,6 +411,63 @@ def test_several_sites_in_one_module() -> None:
     code.close()
     for function in functions:
         function.site_state.release()
+
+
+def test_a_host_program_in_text() -> None:
+    launch = launches.launch_of(site_of(triton.jit(many)), ["tensor", "int", "float", "bool", "object"])
+    other = launches.launch_of(site_of(triton.jit(many)), ["tensor", "int", "float", "bool", "object"])
+    assert launch.symbol == other.symbol and launch.state is not other.state
+    call = launch.call("%gil", ("2", "%gy", "1"), ("%x", "-7", "2.5", "true", "%o"))
+    text = f"""
+    {launch.declaration}
+    define i32 @program(ptr %gil, i64 %gy, ptr %x, ptr %o) {{
+      %r = {call}
+      ret i32 %r
+    }}
+    """
+    code = engine.compile_ir(text, name="host program")
+    program = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.py_object)(
+        code.address("program"))
+    x, gil = torch.zeros(8), ctypes.c_void_p()
+    slot = ctypes.c_uint64(x._cdata)
+    for _ in range(2):
+        assert program(ctypes.addressof(gil), 3, ctypes.addressof(slot), None) == 0
+    assert fake.python_launches == [((2, 3, 1), (x, -7, 2.5, True, None))] and launch.state.hits == 1
+    code.close()
+    launch.state.release()
+    other.state.release()
+
+
+@pytest.mark.parametrize("kinds", [["tensor"], ["int", "tensor", "tensor"]], ids=str)
+def test_the_tensors_device_chooses_among_targets(kinds: list[str]) -> None:
+    """With a stand-in for the launch on CUDA: CPU tensors go to the CPU, other devices to Python."""
+    state = launch_module.SiteState(site_of(triton.jit(one if len(kinds) == 1 else three)), kinds)
+    module = launch_ir.new_module("targets")
+    launch_ir.emit_shape(module, "shape", kinds, state.operands, ("cpu", "cuda"), id(None))
+    text, count = re.subn(r'declare i32 @"trident_launch_cuda"\(([^)]*)\)', r"define i32 @trident_launch_cuda(\1) { ret i32 99 }",
+                          str(module))
+    assert count == 1
+    code = engine.compile_ir(text, name="targets")
+    types = [ctypes.c_int64 if kind == "int" else ctypes.c_void_p for kind in kinds]
+    call = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, *types)(code.address("shape"))
+    gil = ctypes.c_void_p()
+
+    def launch(*tensors: torch.Tensor) -> None:
+        slots = [ctypes.c_uint64(t._cdata) for t in tensors]
+        rest = iter(slots)
+        values = [5 if kind == "int" else ctypes.addressof(next(rest)) for kind in kinds]
+        assert call(state.address, ctypes.addressof(gil), 1, 1, 1, *values) == 0
+
+    number = kinds.count("tensor")
+    for hits in range(3):
+        launch(*[torch.zeros(8)] * number)
+        assert state.hits == hits
+    python = len(fake.python_launches)
+    launch(*[torch.zeros(8, device="meta")] * number)
+    assert state.hits == 2 and len(fake.python_launches) == python + 1
+    if number > 1:
+        launch(torch.zeros(8), torch.zeros(8, device="meta"))
+        assert state.hits == 2 and len(fake.python_launches) == python + 2
 
 
 def test_kinds_must_fit_the_site() -> None:

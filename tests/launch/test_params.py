@@ -66,7 +66,10 @@ def test_one_is_folded_only_where_triton_folds_it() -> None:
     assert check(triton.jit(do_not_specialize=["n"])(two), [torch.zeros(8), 1]) == ["*fp32", "i32"]
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 0.1, -2.5, 1e-46, float("inf"), float("-inf"), float("nan"), 3.4028235677973362e38])
+FLOATS = [0.0, -0.0, 1.0, 0.1, -2.5, 1e-46, float("inf"), float("-inf"), float("nan"), 3.4028235677973362e38]
+
+
+@pytest.mark.parametrize("value", FLOATS)
 def test_float(value: float) -> None:
     assert check(triton.jit(two), [torch.zeros(8), value]) == ["*fp32", "fp32"]
 
@@ -89,7 +92,10 @@ def test_none_is_folded() -> None:
     assert check(triton.jit(two), [None, 7]) == ["i32"]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64, torch.bool, torch.float8_e5m2])
+DTYPES = [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64, torch.bool, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset", [0, 1, 16])
 def test_pointers(dtype: torch.dtype, offset: int) -> None:
     base = torch.zeros(64, dtype=dtype)
@@ -101,7 +107,8 @@ def test_empty_tensor_is_a_null_pointer() -> None:
     assert check(triton.jit(two), [torch.zeros(8)[:0], 5]) == ["*fp32", "i32"]
 
 
-def annotated(p: "*fp32", a: tl.int64, b: tl.int8, c: "u16", d: tl.float64, e: tl.float32, f: tl.int1, g: tl.uint64): pass
+def annotated(p: "*fp32", a: tl.int64, b: tl.int8, c: "u16", d: tl.float64, e: tl.float32,  # noqa: F722, F821
+              f: tl.int1, g: tl.uint64): pass
 
 
 @pytest.mark.parametrize("values", [
@@ -124,13 +131,14 @@ def test_what_a_launcher_may_refuse_or_cut_goes_through_triton(position: int, va
     assert launcher.state.hits == 0 and len(fake.python_launches) == 3
 
 
-def constants(x, n, scale, flag, nothing, p: "*fp32", BLOCK: tl.constexpr): pass
+def constants(x, n, scale, flag, nothing, p: "*fp32", BLOCK: tl.constexpr): pass  # noqa: F722
 
 
 def test_constants_of_the_site() -> None:
     kernel = triton.jit(constants)
     x = torch.zeros(8)
-    assert check(kernel, [x], n=5, scale=0.1, flag=True, nothing=None, p=None, BLOCK=64) == ["*fp32", "i32", "fp32", "u1", "*fp32"]
+    types = check(kernel, [x], n=5, scale=0.1, flag=True, nothing=None, p=None, BLOCK=64)
+    assert types == ["*fp32", "i32", "fp32", "u1", "*fp32"]
     assert check(kernel, [x], n=1, scale=2.0, flag=False, nothing=None, p=64, BLOCK=None) == ["*fp32", "fp32", "u1", "*fp32"]
     types = check(kernel, [x], n=1 << 40, scale=-1.5, flag=False, nothing=None, p=64, BLOCK="text")
     assert types == ["*fp32", "i64", "fp32", "u1", "*fp32"]
@@ -140,8 +148,8 @@ def many(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s): pass  # noqa:
 
 
 def test_many_operands_of_all_kinds() -> None:
-    operands = [torch.zeros(8), 1, 2.5, True, None, torch.zeros(8)[1:], 16, 1 << 40, 0.5, False, torch.ones(3, dtype=torch.int8), 3, 4,
-                None, 1, 6, 7.0, torch.zeros(4), 9]
+    operands = [torch.zeros(8), 1, 2.5, True, None, torch.zeros(8)[1:], 16, 1 << 40, 0.5, False,
+                torch.ones(3, dtype=torch.int8), 3, 4, None, 1, 6, 7.0, torch.zeros(4), 9]
     assert len(check(triton.jit(many), operands)) == 19 - 4
 
 

@@ -172,8 +172,12 @@ def test_if(flag, block):
 @triton.jit
 def helper(a, b, SCALE: tl.constexpr):
     if SCALE > 1:
-        return a * SCALE + b, a
-    return a, b
+        first = a * SCALE + b
+        second = a
+    else:
+        first = a
+        second = b
+    return first, second
 
 
 @triton.jit

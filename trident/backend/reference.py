@@ -264,7 +264,10 @@ def _torch_op(run: _Run, op: mlir.Operation, name: str, args: list[object]) -> o
         return list(args)
     full = str(_attr(op, "name")) if name == "torch.operator" else name.removeprefix("torch.")
     _, packet, *overload = full.split(".")
-    return getattr(getattr(torch.ops.aten, packet), overload[0] if overload else "default")(*args)
+    target = getattr(getattr(torch.ops.aten, packet), overload[0] if overload else "default")
+    declared = target._schema.arguments  # the operands are all of them, in order
+    keywords = {a.name: value for a, value in zip(declared, args, strict=True) if a.kwarg_only}
+    return target(*args[: len(declared) - len(keywords)], **keywords)
 
 
 def _execute(run: _Run, op: mlir.Operation) -> None:

@@ -12,7 +12,7 @@ import functools
 import types
 from typing import Any
 
-from trident.frontend.aborts import Leave, RecorderBug
+from trident.frontend.aborts import Leave, RecorderBug, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
 from trident.frontend.binding import bind_arguments
 from trident.frontend.frames import Entry, RecordedFrame
@@ -276,9 +276,20 @@ class Calls(Objects):
                 self.run_until(depth)
                 answer = self.returned
         finally:
+            self.pending = None
             self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction = saved
         assert isinstance(answer, Value)
         return answer
+
+    def try_pure(self, callee: Value, args: list[Value]) -> Value | None:
+        """`call_pure`, or None where that is impossible (nothing has been changed then)."""
+        depth = len(self.frames)
+        try:
+            return self.call_pure(callee, args, {})
+        except (Leave, UserRaised):
+            del self.frames[depth:]
+            self.enter(self.frames[-1])
+            return None
 
     def run_until(self, depth: int) -> None:
         """Interpret until only `depth` frames are left."""

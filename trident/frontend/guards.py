@@ -166,7 +166,7 @@ class Guarding(Core):
         elif natural == "float" and obj == obj and obj != 0.0:  # NaN and the two zeros have no guard by value
             cond = self.builder.op("eq_float", self.ssa(value, "float"), self.builder.float(obj))  # type: ignore[arg-type]
             self.guard(cond, True, "value", f"{name} == {obj} ({why})")
-        elif value.kind == "object" and not (value.facts.get("fresh") and _made_anew(obj)):
+        elif value.kind == "object" and not (value.facts.get("fresh") and is_made_anew(obj)):
             cond = self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(obj))
             self.guard(cond, True, "identity", f"{name} is {_describe(obj)} ({why})")
         else:
@@ -237,7 +237,7 @@ class Guarding(Core):
             return builder.op("build_dict", values=flat)
         maker = _C_MAKERS.get(kind)
         kwnames: tuple[str, ...] = ()
-        if maker is None or None in items:
+        if maker is None or any(item is None for item in items):
             present = [item for item in items if item is not None]
             if len(present) != len(items):
                 if kind != "cell":
@@ -294,9 +294,15 @@ _C_MAKERS: dict[str, Any] = {
 }
 
 
-def _made_anew(obj: object) -> bool:
-    """Whether a result of a call is likely to be another object next time (then identity cannot be guarded usefully)."""
-    return not (obj is None or isinstance(obj, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType | bool))
+def is_made_anew(obj: object) -> bool:
+    """Whether a result of a call is likely to be another object next time (then guarding its identity makes no sense)."""
+    if obj is None or isinstance(obj, type | types.ModuleType | bool | str):
+        return False
+    if isinstance(obj, types.FunctionType):
+        return "<locals>" in obj.__qualname__
+    if isinstance(obj, types.BuiltinFunctionType):
+        return not (obj.__self__ is None or isinstance(obj.__self__, types.ModuleType))
+    return True
 
 
 def _describe(obj: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry
+from trident.frontend.guards import is_made_anew
 from trident.frontend.heap import Heap, is_mutable_type
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -83,8 +84,7 @@ class Objects(Heap):
         """Whether a traced object is probably the same one at the next execution, so that guarding its identity is sensible."""
         if not value.facts.get("fresh"):
             return True
-        return isinstance(value.obj, type | types.ModuleType | types.BuiltinFunctionType | types.FunctionType) \
-            and not _is_new_function(value.obj)
+        return not is_made_anew(value.obj)
 
     # --------------------------------------------------------------------------------------------------- modules
     def _lookup_module(self, value: Const, name: str) -> Access:
@@ -149,7 +149,7 @@ class Objects(Heap):
         text = f"{self.name_of(value)}.{name}"
         if type(value) is Const:
             self.pin_class_of(obj, self.name_of(value))
-        if self.read_type(cls, "__getattribute__") is not object.__getattribute__:
+        if not _is_generic(self.read_type(cls, "__getattribute__"), "__getattribute__"):
             return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
         of_type = self.read_type(cls, name)
         if of_type is not NULL and _is_data_descriptor(of_type):
@@ -291,7 +291,7 @@ class Objects(Heap):
         if type(value) is Const:
             self.pin_class_of(obj, self.name_of(value))
         setter = self.read_type(cls, "__setattr__")
-        if setter is not object.__setattr__:
+        if not _is_generic(setter, "__setattr__"):
             if isinstance(setter, types.FunctionType):
                 return Access("call", Const(setter), args=(value, Const(name)))
             return Access("opaque", reason=f"{cls.__qualname__} has its own __setattr__")
@@ -308,10 +308,21 @@ class Objects(Heap):
 _MODULE_DATA = frozenset({"__dict__", "__class__", "__annotations__"})
 
 
+# Word of a type object that holds the C function behind a special method (PyTypeObject is laid out so in all of CPython 3).
+_SLOT_WORDS = {"__getattribute__": 18, "__setattr__": 19}
+
+
+def _slot_function(cls: type, name: str) -> int:
+    return ctypes.c_uint64.from_address(id(cls) + 8 * _SLOT_WORDS[name]).value
+
+
+def _is_generic(found: Any, name: str) -> bool:
+    """Whether a special method is the one of `object`; many builtin types have a wrapper of their own around the same C function."""
+    if found is getattr(object, name):
+        return True
+    return type(found) is types.WrapperDescriptorType and _slot_function(found.__objclass__, name) == _slot_function(object, name)
+
+
 def _is_data_descriptor(found: Any) -> bool:
     kind = type(found)
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-
-
-def _is_new_function(obj: object) -> bool:
-    return isinstance(obj, types.FunctionType) and "<locals>" in obj.__qualname__

@@ -74,7 +74,23 @@ def binary(rec: Recorder, name: str, a: Value, b: Value) -> Any:
         answer = _sequences(rec, name, plain, a, b)
     if answer is not NotModelled:
         return answer
+    if (inlined := _special_method(rec, f"__{plain}__" if name == plain else f"__{name}__", a, b)) is not None:
+        return inlined
     return rec.opaque(Const(BINARY[name]), [a, b], {}, f"operator {symbol(name)} of {type(a.obj).__name__} and {type(b.obj).__name__}")
+
+
+def _special_method(rec: Recorder, method: str, a: Value, b: Value) -> Value | None:
+    """`a.__op__(b)` of a Python class, followed into where it has no effects and does not decline."""
+    cls = type(a.obj)
+    if type(a) is Traced or not cls.__flags__ & 1 << 9 or type(b.obj) is not cls and issubclass(type(b.obj), cls):
+        return None
+    if type(a) is Const:
+        rec.pin_class_of(a.obj, rec.name_of(a))
+    found = rec.read_type(cls, method)
+    if not isinstance(found, types.FunctionType):
+        return None
+    answer = rec.try_pure(Const(found, f"{cls.__qualname__}.{method}"), [a, b])
+    return None if answer is None or type(answer) is not Const and type(answer.obj) not in _NUMBERS or answer.obj is NotImplemented else answer
 
 
 _INPLACE = frozenset(name for name in BINARY if name.startswith("i"))
@@ -149,13 +165,13 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         items = rec.known_items(b)
         if items is None:
             return NotModelled
-        rec.execute(operator.iadd, a.obj, b.obj)
         rec.mutation(a)
+        rec.execute(operator.iadd, a.obj, b.obj)
         a.items.extend(items)
         return a
     if name == "ior" and first is dict and type(a) is Virtual and type(b) is Virtual and b.keys is not None:
-        rec.execute(operator.ior, a.obj, b.obj)
         rec.mutation(a)
+        rec.execute(operator.ior, a.obj, b.obj)
         for key, item in zip(b.keys, b.items, strict=True):
             set_key(a, key, item)
         return a
@@ -231,6 +247,8 @@ def compare(rec: Recorder, name: str, a: Value, b: Value) -> Any:
         outcome = equal(rec, a, b)
         if outcome is not None:
             return Const(outcome == (name == "eq"))
+    if (inlined := _special_method(rec, f"__{name}__", a, b)) is not None:
+        return inlined
     return rec.opaque(Const(COMPARE[name]), [a, b], {},
                       f"comparison {symbol(name)} of {type(a.obj).__name__} and {type(b.obj).__name__}")
 
@@ -366,7 +384,14 @@ def truth(rec: Recorder, a: Value) -> Value:
     if type(a) is Traced and rec.is_stable(a):
         rec.guard_identity(a, f"{a.origin or 'value'} is the same {cls.__name__}")
         return truth(rec, a)
-    return rec.opaque(Const(bool), [a], {}, f"truth of a {cls.__name__}")
+    return opaque_truth(rec, a)
+
+
+def opaque_truth(rec: Recorder, a: Value) -> Value:
+    """`bool(a)` as an opaque call; its result needs no type guard."""
+    answer = rec.opaque(Const(bool), [a], {}, f"truth of a {type(a.obj).__name__}")
+    rec.mark_type(answer, bool)
+    return answer
 
 
 def _named(value: Traced, source: Traced) -> Traced:
@@ -396,7 +421,7 @@ def _truth_object(rec: Recorder, a: Value) -> Value:
         if isinstance(found, types.FunctionType):
             answer = rec.call_pure(Const(found), [a], {})
             return truth(rec, answer) if name == "__len__" else answer
-        return rec.opaque(Const(bool), [a], {}, f"truth of a {cls.__name__}")
+        return opaque_truth(rec, a)
     return Const(True)
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from trident.errors import TridentError
 from trident.frontend import iteration, operators
 from trident.frontend.aborts import AbortInfo, Leave, UserRaised
-from trident.frontend.analysis import analyse
+from trident.frontend.analysis import Instruction, analyse
 from trident.frontend.calls import Calls, avoid
 from trident.frontend.core import Services
 from trident.frontend.cpython import opcodes
@@ -124,7 +124,7 @@ class Recorder(Calls):
             exc = raised.error
             del self.frames[self.step_depth:]
             abort = ("raised", f"{type(exc).__name__}: {exc}")
-        except KeyboardInterrupt as error:
+        except KeyboardInterrupt as error:  # between two operations: raised at the next one
             exc = error
             del self.frames[self.step_depth:]
             abort = ("interrupt", "KeyboardInterrupt")
@@ -155,20 +155,38 @@ class Recorder(Calls):
         """The current instruction has been executed but could not be recorded: its result is what was executed last."""
         if self.executed > 1:
             raise TridentError("an instruction failed half-way; its effects cannot be completed")
-        frame = self.frames[-1]
+        frame, result = self.frames[-1], self.last_result
         ins, before = frame.current, frame.before
-        effect = dis.stack_effect(dis.opmap[ins.name], ins.arg if dis.opmap[ins.name] >= dis.HAVE_ARGUMENT else None, jump=False)
-        effect -= sum(1 for name in (ins.name,) if name == "PRECALL")
-        if ins.name == "CALL":
-            effect = -ins.arg - 1
-        pushed: list[Entry] = []
-        if ins.name not in opcodes.NO_RESULT:
-            pushed = [Const(self.last_result)]
-        if ins.name == "LOAD_METHOD" or ins.name == "LOAD_ATTR" and effect == 1:
-            pushed.insert(0, NULL)
-        frame.stack = before[:len(before) + effect - len(pushed)] + pushed
         frame.pc = ins.index + 1
+        if ins.name.startswith(("POP_JUMP", "JUMP_IF")):
+            taken = bool(result) is ("TRUE" in ins.name)
+            frame.stack = before if taken and "OR_POP" in ins.name else before[:-1]
+            frame.pc = ins.target if taken else frame.pc
+        elif ins.name == "FOR_ITER":
+            if result is iteration.SENTINEL:
+                frame.stack, frame.pc = before[:-1], opcodes.loop_exit(ins)
+            else:
+                frame.stack = [*before, Const(result)]
+        elif ins.name == "BEFORE_WITH":
+            manager: Any = before[-1].obj  # type: ignore[union-attr]
+            leave = getattr(type(manager), "__exit__")  # noqa: B009 (a special method)
+            frame.stack = [*before[:-1], Const(leave.__get__(manager)), Const(result)]
+        else:
+            frame.stack = self._stack_with_result(ins, before, result)
         self._stop_before_next()
+
+    def _stack_with_result(self, ins: Instruction, before: list[Entry], result: object) -> list[Entry]:
+        """The stack after an instruction that pops its operands and leaves at most one result."""
+        opcode = dis.opmap[ins.name]
+        effect = dis.stack_effect(opcode, ins.arg if opcode >= dis.HAVE_ARGUMENT else None, jump=False)
+        if ins.name == "CALL":  # on 3.11 the PRECALL counts too
+            effect = -ins.arg - 1
+        if ins.name == "UNARY_NOT" or ins.name == "CONTAINS_OP" and ins.arg:
+            result = not result
+        pushed: list[Entry] = [] if ins.name in opcodes.NO_RESULT else [Const(result)]
+        if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and ins.arg & 1 and opcodes.ATTRIBUTE_PUSHES_TWO:
+            pushed.insert(0, NULL)
+        return before[:len(before) + effect - len(pushed)] + pushed
 
     def _hand_over(self, abort: tuple[str, str], exc: BaseException | None) -> Outcome:
         """Continue all frames in CPython."""

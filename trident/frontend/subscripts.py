@@ -198,15 +198,15 @@ def _store_virtual(rec: Recorder, a: Virtual, index: Value, item: Value) -> bool
         if not can_be_key(rec, index):
             return False
         key = rec.promote(index, "key of a dict")
-        rec.execute(operator.setitem, real, key, item.obj)
         rec.mutation(a)
+        rec.execute(operator.setitem, real, key, item.obj)
         operators.set_key(a, key, item)
         return True
     if type(index.obj) not in (int, bool):
         return False
     where = rec.promote(index, "index of a list")
-    rec.execute(operator.setitem, real, where, item.obj)
     rec.mutation(a)
+    rec.execute(operator.setitem, real, where, item.obj)
     a.items[where] = item
     return True
 

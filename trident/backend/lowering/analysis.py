@@ -85,6 +85,9 @@ def read(trace: Trace) -> tuple[list[Value], list[Op]]:
     if not ops or ops[-1].name != RETURN or len(ops[-1].operands) != 1:
         raise LoweringError(f"{trace.name}: the trace does not end with the return of one object")
     _last_uses(ops)
+    for op in ops:
+        for value in op.results:
+            ops[max(value.last, op.index)].dying.append(value)
     return arguments, ops
 
 

@@ -202,12 +202,10 @@ class Function:
     def finish(self, op: Op) -> None:
         """After an operation: release what dies with it."""
         self._scratch_used = 0
-        for value in (*op.operands, *op.results):
-            self._bury(value, op.index)
+        for value in op.dying:
+            self._bury(value)
 
-    def _bury(self, value: Value, index: int) -> None:
-        if value.last > index:
-            return
+    def _bury(self, value: Value) -> None:
         if value.owned:
             value.owned = False
             kind = self.slot_kinds[value.index]
@@ -218,8 +216,6 @@ class Function:
         elif value.copy >= 0 and value.kind != "value":
             self._free.setdefault(SlotKind.RAW, []).append(value.copy)
             value.copy = -1
-        for anchor in value.anchors:
-            self._bury(anchor, index)
 
     def _release(self, value: Value, kind: SlotKind) -> None:
         address = self.slot_address(value.index)

@@ -29,9 +29,9 @@ class Launch:
 
     i32 @<symbol>(ptr state, ptr gil_slot, i64 gx, i64 gy, i64 gz, <one argument per run-time operand, in order>): tensor ->
     pointer to the at::Tensor, int -> i64, float -> double, bool -> i1, object -> borrowed PyObject*. It returns 0, with the GIL
-    held exactly if it was at entry; or 1, with a Python exception set and the GIL held. `*gil_slot` is null while the GIL is held,
-    else the saved PyThreadState*, and is kept up to date. `state` is kept alive until its `release()`, to be called when the
-    code that has its address has been unmapped.
+    held exactly if it was at entry; or 1, with a Python exception set and the GIL held. `*gil_slot` is null while the GIL is
+    held, else the saved PyThreadState*, and is kept up to date. `state` is kept alive until its `release()`, to be called when
+    the code that has its address has been unmapped.
     """
 
     symbol: str

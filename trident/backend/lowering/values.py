@@ -7,7 +7,7 @@ May import: torch_mlir, ir.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -82,13 +82,14 @@ class Value:
 
 @dataclass(slots=True)
 class Op:
-    """One operation. name: its full name, `torch.operator` ops having that of their operator; mlir: the operation."""
+    """One operation. name: its full name, `torch.operator` ops having that of their operator; dying: values of no use after it."""
 
     name: str
     operands: list[Value]
     results: list[Value]
     mlir: ir.Operation
     index: int
+    dying: list[Value] = field(default_factory=list)
 
     def integer(self, attribute: str) -> int:
         return int(self.mlir.attributes[attribute].value)

@@ -19,7 +19,7 @@ from trident.backend.native.launch_layout import DEVICE_TYPES, INT_ALIGNED, INT_
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 FLOAT, DOUBLE, PTR = ir.FloatType(), ir.DoubleType(), ir.PointerType()
 ARGUMENT_TYPES: Final[dict[str, ir.Type]] = {"tensor": PTR, "int": I64, "float": DOUBLE, "bool": I1, "object": PTR}
-# (state, gil slot, grid x, y, z, keys, slots) of a target; (state, gil slot, grid x, y, z, raw operands, keys) of the way to Python.
+# (state, gil slot, grid x, y, z, keys, slots) of a target; with (…, raw operands, keys) of the way to Python.
 _GO: Final = ir.FunctionType(I32, [PTR, PTR, I64, I64, I64, PTR, PTR])
 _TENSOR: Final = ir.FunctionType(I32, [PTR, I32, PTR])
 

@@ -22,8 +22,15 @@ _NUMBERS: Final = {name: value for name, value in vars(launch_layout).items() if
 
 
 def numbers(text: str) -> str:
-    """The text with every name of `launch_layout` replaced by its number."""
-    return re.sub(r"(?<![@%\w.])[A-Z][A-Z_]+[A-Z]\b", lambda m: str(_NUMBERS.get(m.group(), m.group())), text)
+    """The text with every name of `launch_layout`, and RUNTIME_ERROR, replaced by its number."""
+    known = {**_NUMBERS, "RUNTIME_ERROR": id(RuntimeError)}
+    return re.sub(r"(?<![@%\w.])[A-Z][A-Z_]+[A-Z]\b", lambda m: str(known.get(m.group(), m.group())), text)
+
+
+def text_of(target: str) -> str:
+    """The whole module of a target."""
+    symbols.load_libraries()
+    return numbers(launch_text.COMMON + _wrap_text() + TARGETS[target])
 
 
 def word(address: int) -> int:
@@ -74,14 +81,13 @@ def _wrap_text() -> str:
 
 @functools.cache
 def install(target: str) -> engine.Compiled:
-    """Compile the launch functions of a target and make them known as symbols. NativeError where something is not as it must be."""
+    """Compile the launch functions of a target and make them known as symbols; NativeError where that cannot be."""
     import torch
 
     verify()
-    symbols.load_libraries()
     if target == CUDA_TARGET:
         engine.load_library("libcuda.so.1")
-    text = numbers(launch_text.COMMON + _wrap_text() + TARGETS[target])
+    text = text_of(target)
     for name in sorted(set(re.findall(r"@(_?Py\w+)", text))):
         engine.add_symbol(name, engine.api_address(name))
     compiled = engine.compile_ir(text, name=f"launch runtime, {target}")

@@ -71,7 +71,6 @@ declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, pt
 declare i32 @cuLaunchKernelEx(ptr, ptr, ptr, ptr)
 declare i32 @cuGetErrorString(i32, ptr)
 declare ptr @PyErr_Format(ptr, ptr, ...)
-@PyExc_RuntimeError = external global ptr
 @message = internal constant [24 x i8] c"Triton Error [CUDA]: %s\\00"
 @unknown = internal constant [14 x i8] c"unknown error\\00"
 
@@ -108,7 +107,8 @@ entry:
   %plain = icmp eq i32 %count, 0
   br i1 %plain, label %simple, label %extended
 simple:
-  %r0 = call i32 @cuLaunchKernel(ptr %function, i32 %x, i32 %gy, i32 %gz, i32 %block, i32 1, i32 1, i32 %shared, ptr %stream, ptr %params, ptr null)
+  %r0 = call i32 @cuLaunchKernel(ptr %function, i32 %x, i32 %gy, i32 %gz, i32 %block, i32 1, i32 1, i32 %shared,
+                                ptr %stream, ptr %params, ptr null)
   ret i32 %r0
 extended:
   %c.y = getelementptr i8, ptr %config, i64 4
@@ -145,8 +145,7 @@ entry:
   %got = load ptr, ptr %text
   %null = icmp eq ptr %got, null
   %string = select i1 %null, ptr @unknown, ptr %got
-  %type = load ptr, ptr @PyExc_RuntimeError
-  %none = call ptr (ptr, ptr, ...) @PyErr_Format(ptr %type, ptr @message, ptr %string)
+  %none = call ptr (ptr, ptr, ...) @PyErr_Format(ptr inttoptr (i64 RUNTIME_ERROR to ptr), ptr @message, ptr %string)
   ret i32 FAILED
 }
 

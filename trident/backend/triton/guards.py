@@ -101,13 +101,15 @@ def _hook(guards: Guards, hook: Any, name: str) -> None:
 
 def _constants(site: LaunchSite) -> Iterator[object]:
     """Constants of the site, tuples and constexprs opened."""
-    pending = [p.value for p in site.params if p.constexpr] + [value for _, value in site.options]
+    from triton.language import constexpr
+
+    pending: list[Any] = [p.value for p in site.params if p.constexpr] + [value for _, value in site.options]
     while pending:
         value = pending.pop()
         yield value
         if type(value) is tuple:
             pending += value
-        elif type(value).__name__ == "constexpr":
+        elif isinstance(value, constexpr):
             pending.append(value.value)
 
 

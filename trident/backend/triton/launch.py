@@ -28,8 +28,8 @@ from trident.ir.trace import LaunchSite
 
 Words = Any  # a ctypes array of c_uint64
 FIRST_CAPACITY: Final = 4
-# A table whose guards had to be renewed PATIENCE times in a row, with not even FEW_HITS launches each time, is renewed ever more
-# rarely, in the end every LONGEST_PAUSE launches.
+# Where learning from a launch failed, or a table's guards had to be renewed, PATIENCE times in a row, with not even FEW_HITS native
+# launches in between, it is tried ever more rarely, in the end every LONGEST_PAUSE launches.
 FEW_HITS: Final = 4
 PATIENCE: Final = 8
 LONGEST_PAUSE: Final = 1024
@@ -69,8 +69,8 @@ class SiteState:
         self.operands: tuple[layout.Operand, ...] | None = None
         self.entries: list[Entry] = []
         self._lock = threading.Lock()
-        self._table: Words | None = None
-        self._rows: Words | None = None
+        self._table: Words = None
+        self._rows: Words = None
         self._word_guards: Words = None
         self._dict_guards: Words = None
         self._taken: guards.Guards | None = None
@@ -160,6 +160,7 @@ class SiteState:
                 self.reason = ""
             except Unsuitable as error:
                 self.reason = str(error)
+                self._throttle(0)
             finally:
                 self._lock.release()
 
@@ -191,7 +192,7 @@ class SiteState:
                 self._append(entry)
             return  # or this launch had another reason to come here
         if same is not None:
-            self._throttle()
+            self._throttle(self.hits - self._hits_seen)
         kernels = {id(k) for caches in list(self.site.kernel.device_caches.values()) for k in list(caches[0].values())}
         right = [e for e in self.entries
                  if now == self._snapshot and id(e.compiled) in kernels and (e is not same or e.compiled is compiled)]
@@ -250,16 +251,15 @@ class SiteState:
         """
         if self._taken is None or not taken.same_guards(self._taken):
             return False
-        for i, record in enumerate(taken.words):
-            self._word_guards[i * layout.WORD_GUARD_WORDS + layout.WORD_GUARD_WORDS - 1] = record[-1]
-        for i, record in enumerate(taken.dicts):
-            self._dict_guards[i * layout.DICT_GUARD_WORDS + 1] = record[1]
+        for i, (_, _, expected) in enumerate(taken.words):
+            self._word_guards[i * layout.WORD_GUARD_WORDS + layout.WORD_GUARD_WORDS - 1] = expected
+        for i, (_, tag, *_) in enumerate(taken.dicts):
+            self._dict_guards[i * layout.DICT_GUARD_WORDS + 1] = tag
         self._taken = taken
         return True
 
     def _append(self, entry: Entry) -> None:
         """Add an entry to the table, or to a larger copy of its rows."""
-        assert self._table is not None and self._rows is not None
         count = len(self.entries)
         if count == self._capacity:
             self._grow([*self.entries, entry])
@@ -301,9 +301,8 @@ class SiteState:
         self._kept += [word_guards, dict_guards, self._table]
         self._header[layout.STATE_TABLE] = ctypes.addressof(self._table)  # last: everything above is in place
 
-    def _throttle(self) -> None:
-        """Renewing a table costs more than a launch: renew ever more rarely while tables are hardly used."""
-        used = self.hits - self._hits_seen
+    def _throttle(self, used: int) -> None:
+        """Learning costs more than a launch: learn ever more rarely while what was learnt is hardly used. used: how often."""
         self._hits_seen = self.hits
         self._futile = 0 if used > FEW_HITS else self._futile + 1
         self._skip = 0 if self._futile <= PATIENCE else min(1 << self._futile - PATIENCE, LONGEST_PAUSE)
@@ -351,7 +350,7 @@ def _caller(site: LaunchSite) -> Any:
 
     def run(grid: tuple[int, int, int], operands: tuple[Any, ...]) -> Any:
         rest = iter(operands)
-        values = [param.value if param.constexpr else next(rest) for param in params]
+        values: list[Any] = [param.value if param.constexpr else next(rest) for param in params]
         keywords = {param.name: value for param, value in zip(params[leading:], values[leading:])}
         positional = values[:leading]
         if starred is not None:

@@ -58,7 +58,8 @@ class NativeLauncher:
         for i, (kind, value) in enumerate(zip(self.kinds, operands)):
             slots[i] = (value.data_ptr() if kind == "tensor" else int(value)) & ((1 << 64) - 1)
         entry = self.state.entries[-1]
-        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
-                                    ctypes.c_int64)(self._module.floor(entry.compiled.metadata.target.backend))
+        pointer, dimension = ctypes.c_void_p, ctypes.c_int32
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, dimension, dimension, dimension, ctypes.c_int64)(
+            self._module.floor(entry.compiled.metadata.target.backend))
         address = self.state.entry_address(len(self.state.entries) - 1)
         return function(address, ctypes.addressof(slots), *[*grid, 1, 1][:3], count)

@@ -51,15 +51,15 @@ def _int(param: Any, annotated: str) -> Operand:
     if annotated in FLOATS:
         return _floats("int", annotated)
     special = not param.do_not_specialize and annotated != "u1"
-    facts = {"one": special, "align": special and not param.do_not_specialize_on_alignment}
+    one, align = special, special and not param.do_not_specialize_on_alignment
     if not annotated:
-        return Operand("int", wide=True, **facts)
+        return Operand("int", wide=True, one=one, align=align)
     if annotated.startswith("*"):
-        return Operand("int", low=0, **facts)
+        return Operand("int", low=0, one=one, align=align)
     if annotated not in INT_RANGES:
         raise Unsuitable(f"an int for parameter {param.name}: {annotated}")
     low, high = INT_RANGES[annotated]
-    return Operand("int", low=low, high=high, **facts)
+    return Operand("int", low=low, high=high, one=one, align=align)
 
 
 def _float(param: Any, annotated: str) -> Operand:

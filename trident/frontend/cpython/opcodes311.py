@@ -22,6 +22,7 @@ from trident.frontend.handlers import Handler, control, names, operators
 
 # Instructions that are executed together with the CALL that follows them.
 PREFIXES = frozenset({"KW_NAMES", "PRECALL"})
+ATTRIBUTE_PUSHES_TWO = False  # whether the low bit of LOAD_ATTR's argument makes it push what CALL expects
 
 
 def _load_attr(rec: Any, frame: Any, ins: Any) -> None:
@@ -33,7 +34,7 @@ def _compare(rec: Any, frame: Any, ins: Any) -> None:
 
 
 def _for_iter(rec: Any, frame: Any, ins: Any) -> None:
-    control.for_iter(rec, frame, ins, ins.target)
+    control.for_iter(rec, frame, ins, loop_exit(ins))
 
 
 _JUMPS: dict[str, Handler] = {
@@ -43,6 +44,11 @@ _JUMPS: dict[str, Handler] = {
 }
 HANDLERS: dict[str, Handler] = handlers_of({"LOAD_ATTR": _load_attr, "COMPARE_OP": _compare, "FOR_ITER": _for_iter, **_JUMPS})
 UNSUPPORTED = frozenset(name for name, handler in HANDLERS.items() if handler is leave) - EXCEPTION_OPS
+
+
+def loop_exit(ins: Any) -> int:
+    """Index of the instruction after a FOR_ITER that has ended."""
+    return ins.target  # type: ignore[no-any-return]
 
 
 def handler(name: str) -> Handler:

@@ -23,6 +23,7 @@ from trident.frontend.handlers import Handler, build, control, names, operators,
 
 # Instructions that are executed together with the CALL that follows them.
 PREFIXES = frozenset({"KW_NAMES"})
+ATTRIBUTE_PUSHES_TWO = True  # whether the low bit of LOAD_ATTR's argument makes it push what CALL expects
 
 
 def _load_attr(rec: Any, frame: Any, ins: Any) -> None:
@@ -46,8 +47,7 @@ def _compare(rec: Any, frame: Any, ins: Any) -> None:
 
 
 def _for_iter(rec: Any, frame: Any, ins: Any) -> None:
-    """At the end the iterator is popped and END_FOR, at the target, is skipped."""
-    control.for_iter(rec, frame, ins, ins.target + 1)
+    control.for_iter(rec, frame, ins, loop_exit(ins))
 
 
 def _end_for(rec: Any, frame: Any, ins: Any) -> None:
@@ -80,6 +80,11 @@ _OWN: dict[str, Handler] = {
 }
 HANDLERS: dict[str, Handler] = handlers_of(_OWN)
 UNSUPPORTED = frozenset(name for name, handler in HANDLERS.items() if handler is leave) - EXCEPTION_OPS
+
+
+def loop_exit(ins: Any) -> int:
+    """Index of the instruction after a FOR_ITER that has ended: END_FOR, at the target, is skipped."""
+    return ins.target + 1  # type: ignore[no-any-return]
 
 
 def handler(name: str) -> Handler:

@@ -100,8 +100,8 @@ def append(rec: Recorder, target: Value, item: Value) -> None:
         rec.materialise(target)
         target = rec.resolve(target)
     if type(target) is Virtual and target.kind == "list":
-        rec.execute(list.append, target.obj, item.obj)
         rec.mutation(target)
+        rec.execute(list.append, target.obj, item.obj)
         target.items.append(item)
     else:
         rec.write_call(list.append, [target, item], "append to a list")
@@ -137,8 +137,8 @@ def list_extend(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     if items is None or type(target) is not Virtual or any(subscripts.reaches(rec, item, target) for item in items):
         rec.opaque(Const(list.extend), [target, source], {}, f"extends a list by a {type(source.obj).__name__}")
         return
-    rec.execute_part(list.extend, target.obj, [item.obj for item in items])
     rec.mutation(target)
+    rec.execute_part(list.extend, target.obj, [item.obj for item in items])
     target.items.extend(items)
 
 

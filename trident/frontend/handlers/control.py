@@ -120,11 +120,16 @@ def unpack_items(rec: Recorder, frame: RecordedFrame, ins: Instruction, value: V
     """The items of an iterable to unpack; one of unknown items becomes a tuple first."""
     items = iteration.known_items(rec, value)
     if items is not None:
+        if rec.executed:  # an iterator was used up: what is left to do is the unpacking of its items
+            frame.before[-1] = rec.virtual_tuple(items)
+            rec.executed = 0
         return items
     made = rec.opaque(Const(tuple), [value], {}, f"unpacking of a {type(value.obj).__name__}")
     assert isinstance(made, Traced)
     made.known_type = tuple
     rec.restate(ins.offset, [*frame.stack, made], ins.live)
+    frame.before[-1] = made
+    rec.executed = 0
     items = iteration.known_items(rec, made)
     assert items is not None
     return items
@@ -135,8 +140,6 @@ def unpack_sequence(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> No
     """Push the items, the first on top."""
     items = unpack_items(rec, frame, ins, frame.pop_value())
     if len(items) != ins.arg:
-        if rec.executed:
-            rec.dead = "an iterable had another number of items than were unpacked"
         raise Leave("raised", f"{ins.arg} values to unpack, {len(items)} given")
     frame.stack += reversed(items)
 

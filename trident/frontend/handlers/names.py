@@ -113,8 +113,8 @@ def store_attribute(rec: Recorder, owner: Value, name: str, item: Value) -> Any:
         return rec.call_discard(access.value, [*access.args, item])
     if access.how == "value":
         if type(owner) is Virtual:
-            rec.execute(setattr, owner.obj, name, item.obj)
             rec.mutation(owner)
+            rec.execute(setattr, owner.obj, name, item.obj)
             if name in owner.keys:  # type: ignore[operator]
                 owner.items[owner.keys.index(name)] = item  # type: ignore[union-attr]
             else:
@@ -146,8 +146,8 @@ def delete_attr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         keys = owner.keys
         if keys is None or name not in keys:
             raise Leave("raised", f"no attribute {name}")
-        rec.execute(delattr, owner.obj, name)
         rec.mutation(owner)
+        rec.execute(delattr, owner.obj, name)
         where = keys.index(name)
         del keys[where], owner.items[where]
         return

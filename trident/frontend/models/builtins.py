@@ -448,8 +448,8 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     of_type = rec.read_type(type(owner.obj), name)  # type: ignore[arg-type]
     if hasattr(type(of_type), "__set__") or keys is None:
         return NotModelled
-    rec.execute(object.__setattr__, owner.obj, name, args[2].obj)
     rec.mutation(owner)
+    rec.execute(object.__setattr__, owner.obj, name, args[2].obj)
     operators.set_key(owner, name, args[2])
     return Const(None)
 

@@ -46,8 +46,8 @@ def _extend(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     items = rec.known_items(source)
     if items is None or any(subscripts.reaches(rec, item, target) for item in items):
         return NotModelled
-    rec.execute_part(list.extend, target.obj, [item.obj for item in items])
     rec.mutation(target)
+    rec.execute_part(list.extend, target.obj, [item.obj for item in items])
     target.items.extend(items)
     return Const(None)
 
@@ -63,8 +63,8 @@ def _insert(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     where = _position(rec, args[1])
     if where is None:
         return NotModelled
-    rec.execute(list.insert, target.obj, where, args[2].obj)
     rec.mutation(target)
+    rec.execute(list.insert, target.obj, where, args[2].obj)
     target.items.insert(where, args[2])
     return Const(None)
 
@@ -76,8 +76,8 @@ def _list_pop(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     where = -1 if len(args) == 1 else _position(rec, args[1])
     if where is None:
         return NotModelled
-    rec.execute(list.pop, target.obj, where)
     rec.mutation(target)
+    rec.execute(list.pop, target.obj, where)
     return target.items.pop(where)
 
 
@@ -89,8 +89,8 @@ def _simple_list(name: str) -> Model:
         if len(args) != 1 or kwargs or not _is(args[0], "list"):
             return NotModelled
         target: Virtual = args[0]  # type: ignore[assignment]
-        rec.execute(method, target.obj)
         rec.mutation(target)
+        rec.execute(method, target.obj)
         method(target.items)
         return Const(None)
 
@@ -161,8 +161,8 @@ def _dict_pop(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
             rec.abort("raised", f"KeyError: {key!r}")
         return args[2]
     found = subscripts.dict_get(rec, target, Const(key))
-    rec.execute(dict.pop, target.obj, key)
     rec.mutation(target)
+    rec.execute(dict.pop, target.obj, key)
     where = next(n for n, known in enumerate(target.keys or ()) if known is key or known == key)
     del target.keys[where], target.items[where]  # type: ignore[index]
     return found  # type: ignore[no-any-return]
@@ -205,8 +205,8 @@ def _dict_clear(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if len(args) != 1 or kwargs or not _is(args[0], "dict"):
         return NotModelled
     target: Virtual = args[0]  # type: ignore[assignment]
-    rec.execute(dict.clear, target.obj)
     rec.mutation(target)
+    rec.execute(dict.clear, target.obj)
     target.items, target.keys = [], []
     return Const(None)
 

@@ -246,10 +246,16 @@ def _item(rec: Recorder, value: Value) -> Answer:
     if kind is None or not rec.services.supports_operator("item", ""):
         return NotModelled
     guarded_dtype(rec, value)
-    tensor = rec.ssa(value, "tensor")
+    tensor, builder, name = rec.ssa(value, "tensor"), rec.builder, "item"
+    if kind == "bool":  # the torch dialect has no item of type bool; of one element, is_nonzero is the same
+        if value.obj.numel() != 1:  # type: ignore[attr-defined]
+            return NotModelled
+        cond = builder.op("eq_int", builder.op("numel", tensor), builder.int(1))
+        rec.guard(cond, True, "size", f"{rec.name_of(value)}.numel() == 1")
+        name = "is_nonzero"
     rec.effect()
     obj = rec.execute(torch.Tensor.item, value.obj)
-    return rec.result(obj, rec.builder.aten("item", "", [tensor], [kind])[0], f"{rec.name_of(value)}.item()")
+    return rec.result(obj, builder.aten(name, "", [tensor], [kind])[0], f"{rec.name_of(value)}.item()")
 
 
 def _to(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Answer:
@@ -278,8 +284,15 @@ def _convert(rec: Recorder, value: Value, given: dict[str, Value], execute: Call
         overload, keys = "device", ("device", "dtype", "non_blocking", "copy", "memory_format")
     elif "dtype" in given:
         overload, keys = "dtype", ("dtype", "non_blocking", "copy", "memory_format")
+    elif "device" in given:  # the binding passes the dtype of the tensor
+        dtype: torch.dtype = value.obj.dtype  # type: ignore[attr-defined]
+        if dtype not in schema.SCALAR_TYPE:
+            return NotModelled
+        own = rec.result(schema.SCALAR_TYPE[dtype], rec.builder.op("dtype", rec.ssa(value, "tensor")))
+        given = {**given, "dtype": own}
+        overload, keys = "device", ("device", "dtype", "non_blocking", "copy", "memory_format")
     else:
-        overload, keys = "dtype_layout", ("device", "non_blocking", "copy", "memory_format")
+        overload, keys = "dtype_layout", ("non_blocking", "copy", "memory_format")
     if any(key not in keys for key in given):
         return NotModelled
     return call_overload(rec, "to", overload, lambda *a, **k: execute(), [value], given)

@@ -50,6 +50,7 @@ _HAND_WRITTEN: frozenset[str] = frozenset({
 })  # fmt: skip
 
 _PROMOTED = frozenset({"ScalarType", "Layout", "MemoryFormat", "Device", "str", "Generator"})
+_SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _lowerable_item(param: schema.Param, obj: object) -> bool:
         case "Layout":
             return obj in schema.LAYOUT
         case "MemoryFormat":
-            return obj in schema.MEMORY_FORMAT
+            return type(obj) is int or obj in schema.MEMORY_FORMAT  # an int: the default of a schema
         case "Device":
             return type(obj) is torch.device or _is_device_name(obj)
         case "str":
@@ -126,7 +127,10 @@ def plan(rec: Recorder, binding: schema.Binding | None, args: Sequence[Value], k
                 value = Virtual(tuple(item.obj for item in items), "tuple", items)
             case _:
                 value = Const(tuple(source.value) if type(source.value) is list else source.value)
-        if not lowerable(param, value.obj, broadcast) or (type(value) is Virtual and value.kind not in ("tuple", "list")):
+        value = rec.resolve(value)
+        if not lowerable(param, value.obj, broadcast) or not _promotable(param, value):
+            return None
+        if type(value) is Virtual and value.kind not in ("tuple", "list"):
             return None
         values.append(value)
     return Plan(overload, tuple(values), binding.broadcast)
@@ -164,7 +168,22 @@ def _item(rec: Recorder, param: schema.Param, value: Value, what: str) -> mlir.V
             return rec.ssa(value, kind)
         case "int" | "float" | "bool":
             return rec.ssa(value, param.base)
-    return constant(rec, param, rec.promote(value, f"{param.name} of {what}"))
+    return constant(rec, param, promote(rec, value, f"{param.name} of {what}"))
+
+
+def promote(rec: Recorder, value: Value, why: str) -> Any:
+    """As `rec.promote`; a dtype, layout or memory format is one object wherever it comes from."""
+    if type(value) is Traced and type(value.obj) in _SINGLETONS:
+        rec.guard_identity(value, f"{rec.name_of(value)} is {value.obj} ({why})")
+        return value.obj
+    return rec.promote(value, why)
+
+
+def _promotable(param: schema.Param, value: Value) -> bool:
+    """Whether `promote` can succeed where the parameter needs a constant."""
+    if param.base not in _PROMOTED or type(value) is not Traced or value.obj is None:
+        return True
+    return type(value.obj) in _SINGLETONS or not value.facts.get("fresh")
 
 
 def constant(rec: Recorder, param: schema.Param, obj: Any) -> mlir.Value:
@@ -178,7 +197,7 @@ def constant(rec: Recorder, param: schema.Param, obj: Any) -> mlir.Value:
         case "Layout":
             return builder.int(schema.LAYOUT[obj])
         case "MemoryFormat":
-            return builder.int(schema.MEMORY_FORMAT[obj])
+            return builder.int(obj if type(obj) is int else schema.MEMORY_FORMAT[obj])
         case "Device":
             return builder.device(str(torch.device(obj)))
         case "str":
@@ -305,6 +324,13 @@ def _expect(rec: Recorder, count: mlir.Value, expected: int, text: str) -> bool:
     return True
 
 
+def _positive(rec: Recorder, value: Value, name: str) -> mlir.Value:
+    form = rec.ssa(value, "int")
+    if type(rec.resolve(value)) is not Const:
+        rec.guard(rec.builder.op("gt_int", form, rec.builder.int(0)), True, "branch", f"{name} > 0")
+    return form
+
+
 def _count_unbind(rec: Recorder, named: dict[str, Value]) -> bool:
     tensor = named["self"]
     size = _dim_size(rec, tensor, named["dim"])
@@ -321,8 +347,7 @@ def _count_split(rec: Recorder, named: dict[str, Value]) -> bool:
         return False
     size = _dim_size(rec, tensor, named["dim"])
     assert size is not None
-    width = rec.ssa(named["split_size"], "int")
-    rec.guard(rec.builder.op("gt_int", width, rec.builder.int(0)), True, "branch", "split_size > 0")
+    width = _positive(rec, named["split_size"], "split_size")
     count = -(-extent // step)
     return _expect(rec, _ceil_div(rec, size, width), count, f"split gives {count} tensors")
 
@@ -334,8 +359,7 @@ def _count_chunk(rec: Recorder, named: dict[str, Value]) -> bool:
         return False
     size = _dim_size(rec, tensor, named["dim"])
     assert size is not None
-    number = rec.ssa(named["chunks"], "int")
-    rec.guard(rec.builder.op("gt_int", number, rec.builder.int(0)), True, "branch", "chunks > 0")
+    number = _positive(rec, named["chunks"], "chunks")
     rec.guard(rec.builder.op("gt_int", size, rec.builder.int(0)), True, "size", "the dimension to be split is not empty")
     count = -(-extent // -(-extent // chunks))
     return _expect(rec, _ceil_div(rec, size, _ceil_div(rec, size, number)), count, f"chunk gives {count} tensors")
@@ -455,13 +479,13 @@ def _register_bindings(registry: Registry) -> None:
 
 def register(registry: Registry) -> None:
     """Fill the registry with everything that this package knows of torch."""
-    from trident.frontend.models import indexing, tensors, torch_environment, torch_operators
+    from trident.frontend.models import indexing, sequences, tensors, torch_environment, torch_operators
 
     _register_bindings(registry)
     registry.hook_type(torch.Tensor, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
     registry.hook("call", lambda rec, callee, args, kwargs: call_operator(rec, callee, args, kwargs))
     registry.constant_type(torch.dtype, torch.device, torch.layout, torch.memory_format)
-    for family in (torch_environment, torch_operators, tensors, indexing):
+    for family in (sequences, torch_environment, torch_operators, tensors, indexing):
         family.register(registry)
 
 

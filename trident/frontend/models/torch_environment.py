@@ -96,10 +96,22 @@ _CONSTANT: tuple[tuple[str, object], ...] = (("_get_tracing_state", None), ("_is
 _HARMLESS: tuple[str, ...] = (
     "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype",
     "is_autocast_cache_enabled", "get_default_dtype", "is_anomaly_enabled", "are_deterministic_algorithms_enabled", "get_num_threads",
-    "tensor", "as_tensor", "from_numpy",
 )  # fmt: skip
 _HARMLESS_C: tuple[str, ...] = ("_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
                                 "_get_default_device", "_cuda_isInBadFork", "_get_deterministic_algorithms")
+
+
+def _device(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    """`torch.device(...)`: immutable, so a constant once its arguments are."""
+    named = {**kwargs, **dict(zip(("type", "index"), args, strict=False))}
+    if len(args) > 2 or len(named) != len(args) + len(kwargs):
+        return NotModelled
+    if not all(type(v) is Const or (type(v.obj) in (str, int) and type(v) is Traced and not v.facts.get("fresh")) for v in named.values()):
+        return NotModelled
+    made = rec.execute(torch.device, *[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})
+    for key, value in named.items():
+        rec.promote(value, f"{key} of a device")
+    return Const(made, repr(made))
 
 
 def _vf_attribute(rec: Recorder, a: Value, name: str) -> Answer:
@@ -115,6 +127,7 @@ def register(registry: Registry) -> None:
     C = torch._C
     registry.function(torch.is_grad_enabled, _grad_enabled)
     registry.function(torch.is_inference_mode_enabled, _inference_mode)
+    registry.function(torch.device, _device)
     registry.function(C._set_grad_enabled, _set_grad_enabled)
     registry.function(C._has_torch_function, _has_torch_function_iterable)
     registry.function(C._has_torch_function_unary, _has_torch_function)
