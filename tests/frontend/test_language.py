@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from driver import check
+from driver import Driver, check
 
 GLOBAL = 3
 TABLE = {"a": 1, "b": 2}
@@ -627,6 +627,22 @@ def list_of_lists(n):
     return grid
 
 
+def keyword_arguments(a, *args, **kwargs):
+    return stars(a, *args, **kwargs), positional_only(1, 2, c=3, **{"d": kwargs.get("x")}), defaults(1, **{k: v for k, v in kwargs.items() if k == "b"})
+
+
+def forwards(*args, **kwargs):
+    return defaults(*args, **kwargs)
+
+
+def forwards_unordered(**kwargs):
+    return forwards_again(**kwargs)
+
+
+def forwards_again(**kwargs):
+    return list(kwargs.items())
+
+
 CASES: list[tuple[Any, ...]] = [
     (arithmetic, (7, 3), (-7, 3), (100, 9)),
     (floats, (1.5, 2.0), (-3.25, 0.5)),
@@ -724,3 +740,24 @@ def test_recorded(case: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("case", RAISING, ids=lambda case: case[0].__name__)
 def test_finished_by_cpython(case: tuple[Any, ...]) -> None:
     check(*case, recorded=False)
+
+
+def test_keyword_arguments() -> None:
+    check(keyword_arguments, (1,), (1, 2), x=5, b=7)
+    check(keyword_arguments, (1,))
+    check(forwards, (1,), b=2)
+    check(forwards, (1,), c=2, b=3)
+
+
+def test_order_of_keyword_arguments() -> None:
+    driver = Driver(forwards_unordered)
+    for _ in range(2):
+        assert driver(a=1, b=2) == [("a", 1), ("b", 2)]
+        assert driver(b=3, a=4) == [("b", 3), ("a", 4)]
+    assert driver.hits == 2
+
+
+def test_order_of_keyword_arguments_is_not_guarded_where_it_cannot_be_seen() -> None:
+    driver = Driver(forwards)
+    assert driver(1, b=2, c=3) == driver(1, c=3, b=2) == 6
+    assert driver.hits == 1

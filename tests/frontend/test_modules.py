@@ -143,7 +143,7 @@ def test_module_tree():
     driver = check(run_net, (torch.ones(2, 4),), (torch.ones(3, 4),), rounds=3)
     assert len(driver.traces) == 1, driver.misses
     calls = [call.callee for call in driver.traces[0].opaque_calls]
-    assert not calls
+    assert set(calls) <= {"torch._C._get_cudnn_enabled"}
 
 
 def test_module_list():

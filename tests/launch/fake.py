@@ -192,6 +192,7 @@ def active() -> Iterator[None]:
     backends["fake"] = Backend(FakeCompiler, FakeDriver)
     config.set_active(FakeDriver())
     python_launches.clear()
+    expect(0)
     try:
         yield
     finally:

@@ -203,8 +203,10 @@ def test_default_value_lives_while_dispatch_runs() -> None:
     class Value:
         pass
 
-    def function(clear, value=Value()):
+    def function(clear, value=None):
         raise AssertionError
+
+    function.__defaults__ = (Value(),)
 
     def clear(value: Value) -> int:
         reference = weakref.ref(value)
@@ -474,14 +476,17 @@ def test_weak_references_and_cycles() -> None:
     del native
     assert reference() is None
 
-    def function():
-        return native
+    def cycle() -> tuple[Any, Any]:
+        def function():
+            return holder
 
-    native = made(function, lambda bound: native)  # a cycle through both closures
-    native.me = native
-    assert gc.is_tracked(native) and function in gc.get_referents(native)
-    reference, cell = weakref.ref(native), weakref.ref(native.cell)
-    del native, function
+        native = made(function, lambda bound: holder)
+        holder = [native]  # a cycle through both closures
+        native.me = native
+        assert gc.is_tracked(native) and function in gc.get_referents(native)
+        return weakref.ref(native), weakref.ref(native.cell)
+
+    reference, cell = cycle()
     gc.collect()
     assert reference() is None and cell() is None
 

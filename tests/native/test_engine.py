@@ -76,7 +76,13 @@ define ptr @make(i64 %n) {
 
 def test_undefined_symbol_is_refused() -> None:
     with pytest.raises(NativeError, match="no_such_symbol_anywhere"):
-        engine.compile_ir("declare void @no_such_symbol_anywhere()\ndefine void @f() {\n call void @no_such_symbol_anywhere()\n ret void\n}")
+        engine.compile_ir("""
+declare void @no_such_symbol_anywhere()
+define void @f() {
+  call void @no_such_symbol_anywhere()
+  ret void
+}
+""")
 
 
 def test_bad_text_is_refused() -> None:

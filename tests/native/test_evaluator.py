@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 import threading
 import traceback
@@ -242,18 +243,18 @@ def test_error_from_dispatch_has_no_entry_of_the_frame() -> None:
 
 def test_resumed_frame_is_the_only_entry() -> None:
     """What a side exit does: the function's own line comes from its continued frame, once."""
-    def side_exit(bound):
-        return resume([Frame(body, body.__code__, start, [bound[0]], [])], LookupError("here"))
+    source = "def side_exit(bound):\n    return resume([Frame(body, body.__code__, 2, [bound[0]], [])], LookupError())\n"
 
     def body(x):
         return len(x)
 
-    start = 2
-    with Capture(body, miss=side_exit):  # type: ignore[arg-type]
+    namespace = {"resume": resume, "Frame": Frame, "body": body}
+    exec(compile(source, evaluator.__file__, "exec"), namespace)  # a file of the package, like the real one
+    with Capture(body, miss=namespace["side_exit"]):  # type: ignore[arg-type]
         with pytest.raises(LookupError) as caught:
             body([1])
     names = [f.name for f in traceback.extract_tb(caught.value.__traceback__)]
-    assert [name for name in names if name != "side_exit"] == ["test_resumed_frame_is_the_only_entry", "body"]
+    assert names == ["test_resumed_frame_is_the_only_entry", "body"]
 
 
 def test_error_in_a_handler_of_the_caller() -> None:
@@ -307,7 +308,7 @@ def test_nothing_is_captured_during_a_miss() -> None:
     def inner():
         return "inner in Python"
 
-    with Capture(target, inner, miss=lambda bound: (inner(), user(bound[0]))) as capture:  # type: ignore[arg-type]
+    with Capture(target, inner, miss=lambda bound: (inner(), user(1))) as capture:  # type: ignore[arg-type]
         assert target(1) == ("inner in Python", ("python", 1, 2, (), 3, {}))
         assert inner()[0] == "inner in Python"
         assert capture.cell(inner).misses == 1
@@ -406,6 +407,7 @@ def test_on_top_of_another_evaluator() -> None:
     set_slot(NATIVE.address("foreign"))
     try:
         with Capture(target, dispatch="first"):
+            target(1)
             seen = FOREIGN_SEEN.value
             assert target(1) == 1
             assert FOREIGN_SEEN.value == seen  # captured: nobody else saw it
@@ -439,8 +441,9 @@ def test_another_evaluator_above_and_below() -> None:
     FOREIGN_BELOW.value = DEFAULT
     set_slot(foreign)
     with Capture(target, dispatch="first"):
-        FOREIGN_BELOW.value = slot()
-        set_slot(foreign)
+        interpreter, ours = layouts.interpreter(), slot()
+        FOREIGN_BELOW.value = ours  # no Python frame between these two lines
+        evaluator._slot_set(interpreter, foreign)
         assert target(1) == 1
         assert helper() == "test_another_evaluator_above_and_below"
         FOREIGN_BELOW.value = DEFAULT
@@ -554,3 +557,67 @@ def test_verdict_can_be_replaced_while_in_use() -> None:
     with capture:
         with pytest.raises(AssertionError):  # the second verdict is to leave `run` to CPython
             run(renew)
+
+
+def test_code_with_extra_data_of_others_only() -> None:
+    """CPython calls every tool's free function for a code object that has extra data of any of them."""
+    layout = layouts.current()
+    request = getattr(ctypes.pythonapi, layout.request_code_extra_index)
+    request.restype, request.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p]
+    set_extra = getattr(ctypes.pythonapi, layout.set_code_extra)
+    set_extra.restype, set_extra.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p]
+    evaluator._code_extra_index()
+    other = request(None)
+    assert other > evaluator._code_extra_index()
+    code = compile("1", "other", "eval")
+    assert set_extra(code, other, 1) == 0
+    reference = weakref.ref(code)
+    del code
+    assert reference() is None
+
+
+def test_interpreter_can_end_with_a_hook_installed() -> None:
+    program = """
+import sys
+from trident.backend.native.callable import EntryCell, make_callable
+from trident.backend.native.evaluator import FrameHook
+def f(a): return a
+class Last:
+    def __del__(self, call=make_callable(f, EntryCell(), lambda bound: "missed")):
+        print(call(1))
+sys.last = [Last()]
+FrameHook(lambda code, function: None).install()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout in ("missed\n", "")
+
+
+@pytest.mark.slow
+def test_with_dynamo() -> None:
+    """torch.compile puts its own evaluator into the slot, above and below ours."""
+    torch = pytest.importorskip("torch")
+    compiled = []
+
+    def backend(module: Any, _: Any) -> Any:
+        compiled.append(module)
+        return module.forward
+
+    def body(x):
+        return torch.relu(x) + 1
+
+    def inside(x):
+        with Capture(target, dispatch="first"):
+            return fast(x + target(1))
+
+    fast = torch.compile(body, backend=backend)
+    whole = torch.compile(lambda x: torch._dynamo.disable(inside)(x * 2) + 1, backend=backend)
+    x = torch.ones(2)
+    with Capture(target, dispatch="first"):
+        for _ in range(3):
+            assert torch.equal(fast(x), x * 2)
+            assert target(x) is x
+    assert len(compiled) == 1
+    assert torch.equal(whole(x), x * 5)
+    assert torch.equal(whole(x), x * 5)
+    assert slot() == DEFAULT

@@ -103,9 +103,9 @@ def test_frames_of_ours_are_not_in_between() -> None:
     def warner():
         warnings.warn("look", stacklevel=2)
 
-    with pytest.warns(UserWarning) as caught:
-        start = offset_of(warner.__code__, "LOAD_GLOBAL")
-        namespace["recorder"]([function_frame(warner, start, {"warnings": warnings}, [])])
+    frame = function_frame(warner, offset_of(warner.__code__, "LOAD_GLOBAL"), {}, [])
+    with pytest.warns(UserWarning, match="look") as caught:
+        namespace["recorder"]([frame])
     assert caught[0].filename == __file__
 
 
@@ -332,7 +332,7 @@ def test_handled_exception() -> None:
         except ValueError:
             seen = sys.exception()
             raise LookupError("second") from None
-        return seen  # noqa: B012
+        return seen
 
     first = ValueError("first")
     frame = function_frame(function, offset_of(function.__code__, "STORE_FAST", "seen") + 2, {"seen": None}, [None])

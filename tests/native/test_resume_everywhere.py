@@ -282,7 +282,7 @@ def c_escapes(log):
     try:
         raise Boom("first")
     except Boom:
-        raise ValueError("escapes")
+        raise ValueError("escapes")  # noqa: B904
 
 
 def c_divides(log):
@@ -332,7 +332,7 @@ def c_closure(log):
     return first, count, bump.__closure__[0].cell_contents
 
 
-def c_free(log, _seen=[1]):
+def c_free(log, _seen=(1,)):
     base = 10
 
     def c_inner(x):
@@ -435,7 +435,7 @@ def c_super(log):
 def c_comprehension(log):
     k = 3
     out = [i * k for i in range(4) if i != 2]
-    table = {i: [j for j in range(i)] for i in range(3)}
+    table = {i: [j + 1 for j in range(i)] for i in range(3)}
     return out, table, {x % 2 for x in out}
 
 
@@ -447,7 +447,8 @@ def c_unpack(log):
     (a, b), c = (1, 2), 3
     a, b = b, a
     log.append([a, b, c])
-    return {**{"a": a}, "b": [*range(b), c]}
+    more = {"a": a}
+    return {**more, "b": [*range(b), c]}
 
 
 def c_strings(log):
@@ -498,7 +499,7 @@ def c_delete(log):
     b = [a]
     del a
     try:
-        a  # noqa: B018
+        a  # noqa: B018, F821
     except UnboundLocalError as e:
         log.append(str(e))
     return b

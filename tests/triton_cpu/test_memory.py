@@ -190,7 +190,7 @@ def shapes(x, o, A: tl.constexpr, B: tl.constexpr):
     tl.store(o + 3 * A * B + i, tl.reshape(j, (A * B,)))
     tl.store(o + 4 * A * B + i, tl.interleave(a, b))
     tl.store(o + 5 * A * B + i, tl.cat(a, b, can_reorder=True))
-    f = tl.flip(v)
+    f = tl.flip(v, 0)
     tl.store(o + 6 * A * B + i, f)
 
 

@@ -3,7 +3,7 @@
 Owns its code and the count of threads inside. What must hold: it is entered and left with the GIL held, so the count is exact; an old
 dispatch stays callable until its SCM is retired and the count is zero.
 
-May import: native.engine, native.callable.
+May import: native.fast, native.callable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from trident.backend.native import engine
+from trident.backend.native.fast import compile_fast
 
 
 class _Closable(Protocol):
@@ -51,7 +51,7 @@ class Dispatch:
         self._hits = (ctypes.c_uint64 * max(len(addresses), 1))()
         self._keep = [*previous._keep, previous._hits] if previous else []
         text = _text(addresses, ctypes.addressof(self._inside), ctypes.addressof(self._hits))
-        self._compiled = engine.compile_ir(text, opt=0, name=f"trident.dispatch.{name}")
+        self._compiled = compile_fast(text, name=f"trident.dispatch.{name}")
         self.address = self._compiled.address("dispatch")
 
     @property

@@ -9,10 +9,12 @@ May import: ir, backend.*, native.*.
 from __future__ import annotations
 
 import ctypes
+import gc
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from trident.backend.dispatch import Dispatch
@@ -20,13 +22,26 @@ from trident.backend.exits import ExitSite
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.lower import lower
 from trident.backend.native import engine, frame
+from trident.backend.native.fast import compile_fast
 from trident.backend.pins import PinTable
 from trident.ir.trace import GuardInfo, Trace
 
 Handler = Callable[[ExitSite, tuple[object, ...], BaseException | None], object]
 """handler(site, values, error): goes on after a side exit. Its result is the call's result."""
 
-_SMALL: Final = 400  # lines of LLVM text up to which the optimiser is worth its time
+_SMALL: Final = 150  # lines of LLVM text up to which the optimiser is worth its time
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Lowering makes many objects and no cycles; a full collection in the middle of it takes longer than the lowering."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Cell(Protocol):
@@ -43,7 +58,8 @@ class HostProgram:
         start = time.perf_counter()
         self.trace = trace
         self._handler = handler
-        lowered = lower(trace)
+        with _no_collection():
+            lowered = lower(trace)
         self._keep: list[Any] = [lowered.keep]
         self._pins: list[PinTable] = lowered.pin_tables
         self._launches: list[Any] = lowered.launches
@@ -51,7 +67,9 @@ class HostProgram:
         text = lowered.text(ctypes.addressof(self._table))
         self._text: str = text
         lowering_done = time.perf_counter()
-        self._compiled = engine.compile_ir(text, opt=1 if len(lowered.lines) <= _SMALL else 0, name=f"trident.{trace.name}")
+        name = f"trident.{trace.name}"
+        small = len(lowered.lines) <= _SMALL
+        self._compiled = engine.compile_ir(text, opt=1, name=name) if small else compile_fast(text, name=name)
         self.address = self._compiled.address("program")
         self.lowering_seconds = lowering_done - start
         self.compile_seconds = time.perf_counter() - start

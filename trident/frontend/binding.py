@@ -13,11 +13,24 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend.aborts import Leave
 from trident.frontend.analysis import CodeInfo
 from trident.frontend.frames import Entry
-from trident.frontend.values import Const, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
+
+class Keywords(dict[str, Value]):
+    """Keyword arguments in the unguarded order of the dict `source`."""
+
+    def __init__(self, pairs: list[tuple[str, Value]], source: Traced) -> None:
+        super().__init__(pairs)
+        self.source = source
+
+    def fix_order(self, rec: Recorder) -> None:
+        """Guard their order."""
+        real = {key: value.obj for key, value in self.items()}
+        rec.fix_order(rec.virtual(real, "dict", list(self.values()), list(self), source=self.source))
+
 
 _VARARGS, _VARKEYWORDS = 4, 8
 
@@ -70,7 +83,12 @@ def bind_arguments(rec: Recorder, callee: Value, info: CodeInfo, args: list[Valu
         else:
             entries[slot] = value
     if code.co_flags & _VARKEYWORDS:
-        entries[next_slot] = rec.virtual_dict(list(extra), list(extra.values()))
+        entries[next_slot] = made = rec.virtual_dict(list(extra), list(extra.values()))
+        if isinstance(kwargs, Keywords) and len(extra) > 1:
+            if len(extra) == len(kwargs):
+                made.state["source"] = kwargs.source
+            else:
+                kwargs.fix_order(rec)
     _fill_defaults(rec, callee, code, entries)
     return entries
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from trident.frontend.aborts import Leave, RecorderBug, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
-from trident.frontend.binding import bind_arguments
+from trident.frontend.binding import Keywords, bind_arguments
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.objects import Access, Objects
@@ -153,17 +153,23 @@ class Calls(Objects):
                 return self.call(Const(meta_call), [callee, *args], kwargs)
             return self.opaque(callee, args, kwargs, "a metaclass with its own __call__")
         new, init = self.read_type(cls, "__new__"), self.read_type(cls, "__init__")
-        if new is not object.__new__ or not is_plain_class(cls):
-            if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType) and init is object.__init__:
-                return self.call(Const(new.__func__, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
+        own_new = new.__func__ if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType) else None
+        if own_new is not None and init is object.__init__:
+            return self.call(Const(own_new, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
+        can_init = init is object.__init__ or isinstance(init, types.FunctionType) and self._can_inline(init.__code__, init)
+        if new is not object.__new__ and own_new is None or not is_plain_class(cls) or not can_init:
+            return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
+        if init is object.__init__ and (args or kwargs):
+            raise Leave("raised", f"{cls.__qualname__}() takes no arguments")
+        made: Value | None = None
+        if own_new is None:
+            made = self.virtual(object.__new__(cls), "instance", [], [], cls=cls)
+        else:  # within this instruction: it must have no effects
+            made = self.try_pure(Const(own_new, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
+        if type(made) is not Virtual or made.state.get("cls") is not cls:
             return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
         if init is object.__init__:
-            if args or kwargs:
-                raise Leave("raised", f"{cls.__qualname__}() takes no arguments")
-            return self.virtual(self.execute_part(object.__new__, cls), "instance", [], [], cls=cls)
-        if not isinstance(init, types.FunctionType) or not self._can_inline(init.__code__, init):
-            return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
-        made = self.virtual(object.__new__(cls), "instance", [], [], cls=cls)
+            return made
         return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, discard=True, result=made)
 
     # ------------------------------------------------------------------------------------------------- functions
@@ -265,7 +271,8 @@ class Calls(Objects):
     # ------------------------------------------------------------------------------------------------- pure code
     def call_pure(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call within the current instruction; the code called must have no effects (guards in it exit at this instruction)."""
-        saved = self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction
+        saved = (self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction, self.executed,
+                 self.last_result)
         depth = len(self.frames)
         if not self.pure_base:
             self.pure_base, self.pure_births = depth, self.births
@@ -277,15 +284,16 @@ class Calls(Objects):
                 answer = self.returned
         finally:
             self.pending = None
-            self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction = saved
+            (self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction, self.executed,
+             self.last_result) = saved
         assert isinstance(answer, Value)
         return answer
 
-    def try_pure(self, callee: Value, args: list[Value]) -> Value | None:
+    def try_pure(self, callee: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value | None:
         """`call_pure`, or None where that is impossible (nothing has been changed then)."""
         depth = len(self.frames)
         try:
-            return self.call_pure(callee, args, {})
+            return self.call_pure(callee, args, kwargs or {})
         except (Leave, UserRaised):
             del self.frames[depth:]
             self.enter(self.frames[-1])
@@ -302,6 +310,8 @@ class Calls(Objects):
         obj: Any = callee.obj
         if id(obj) in registry().frame_readers:
             raise Leave("frame", f"{_callee_name(obj)}: {registry().frame_readers[id(obj)][1]}")
+        if isinstance(kwargs, Keywords):
+            kwargs.fix_order(self)  # type: ignore[arg-type]
         function = self.ssa(callee, "object")
         forms = [self.ssa(arg, "object") for arg in (*args, *kwargs.values())]
         self.effect()

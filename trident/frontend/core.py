@@ -107,9 +107,15 @@ class Core:
         """To be called when a virtual object changes."""
         if self.pure_base and virtual.state.get("birth", 0) <= self.pure_births:
             raise Leave("impure", "a container is changed in code that is evaluated as part of one operation")
+        if "source" in virtual.state:
+            self.fix_order(virtual)
         self.snapshots.invalidate()
         if not self.pure_base:
             self.mutation_serial = self.serial
+
+    def fix_order(self, virtual: Virtual) -> None:
+        """See guards.py."""
+        raise NotImplementedError
 
     def _write_state(self) -> None:
         snapshot, operands = self.snapshots.take()

@@ -198,9 +198,32 @@ class Guarding(Core):
         """A new dict of constant keys."""
         return self.virtual(dict(zip(keys, (item.obj for item in items), strict=True)), "dict", list(items), list(keys))
 
+    def fix_order(self, virtual: Virtual) -> None:
+        """Guard that the dict that an unchanged copy was made of (state "source") has its keys in this order.
+
+        Keyword arguments are the same call in any order, so their order is guarded only where it can be seen."""
+        source = virtual.state.get("source")
+        if type(source) is not Traced or len(virtual.items) < 2:
+            virtual.state.pop("source", None)
+            return
+        keys: list[object] = list(source.obj)  # type: ignore[call-overload]
+        if set(keys) != set(virtual.keys or ()):
+            raise Leave("unsupported", "the order of keyword arguments that were changed meanwhile")
+        virtual.items = [virtual.items[virtual.keys.index(key)] for key in keys]  # type: ignore[union-attr]
+        virtual.keys = keys
+        order = self.make_call(tuple, [self.ssa(source, "object")], (), "tuple of keys")
+        for n, key in enumerate(virtual.keys or ()):
+            item = self.builder.op("tuple_item", order, item=n)
+            cond = self.builder.op("is_constant", item, index=self.builder.constant_index(key))
+            self.guard(cond, True, "key", f"key {n} of {source.origin or 'the keyword arguments'} is {key!r}")
+        del virtual.state["source"]
+        self.snapshots.invalidate()
+
     def materialise(self, virtual: Virtual) -> mlir.Value:
         """The SSA object of a virtual object, which escapes by this: mutable kinds are traced objects from here on."""
         if virtual.escaped is None:
+            if "source" in virtual.state:
+                self.fix_order(virtual)
             self.snapshots.invalidate()
             virtual.escaped = self._make(virtual)
             self._after_escape(virtual)

@@ -47,9 +47,10 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
         return _items_of_virtual(rec, value)
     if type(value) is Const:
         return _items_of_constant(rec, value, obj)
-    cls = type(obj)
-    if cls in (tuple, list):
+    cls: type = type(obj)
+    if cls is list or issubclass(cls, tuple) and type(cls.__iter__) is types.WrapperDescriptorType:
         rec.type_of(value)
+        cls = list if cls is list else tuple
         size = len(obj)
         if cls is list or value.facts.get("length") != size:  # type: ignore[union-attr]
             counted = rec.builder.op(f"{cls.__name__}_len", value.ssa)  # type: ignore[union-attr]
@@ -63,7 +64,7 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
 def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
     """Item of a traced tuple or list; its length is guarded already."""
     obj: Any = value.obj
-    cls = type(obj).__name__
+    cls = "list" if type(obj) is list else "tuple"
     if cls == "tuple":
         cache: dict[int, Traced] = value.facts.setdefault("items", {})  # type: ignore[assignment]
         if index in cache:
@@ -95,6 +96,7 @@ def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
         case "tuple" | "list":
             return list(value.items)
         case "dict":
+            rec.fix_order(value)
             return [Const(key) for key in value.keys or ()]
         case "range":
             for item in value.items:
@@ -110,6 +112,7 @@ def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
 def _items_of_view(rec: Recorder, view: Virtual) -> list[Value] | None:
     owner = rec.resolve(view.items[0])
     if type(owner) is Virtual:
+        rec.fix_order(owner)
         pairs = list(zip(owner.keys or (), owner.items, strict=True))
     elif type(owner) is Const:
         pairs = rec.dict_items(owner.obj, rec.name_of(owner))  # type: ignore[arg-type]

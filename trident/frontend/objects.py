@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import types
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class Access:
     reason: str = ""
 
 
+_tuplegetter = type(namedtuple("_Example", "field").field)
 _ABSENT = Access("absent")
 _METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # Exact types without an instance dict, whose attributes all come from the type.
@@ -45,6 +47,10 @@ _PLAIN_TYPES = frozenset({list, tuple, dict, set, frozenset, str, bytes, bytearr
 
 class Objects(Heap):
     """See the module."""
+
+    def known_items(self, value: Value) -> list[Value] | None:
+        """See recorder.py."""
+        raise NotImplementedError
 
     def lookup(self, value: Value, name: str) -> Access:
         """Find an attribute; writes pins and guards, executes nothing of the user's."""
@@ -56,11 +62,11 @@ class Objects(Heap):
                 return answer if isinstance(answer, Access) else Access("value", answer)
         if type(value) is Traced:
             value = self.traced_owner(value)
-            if type(value) is Traced and type(obj) not in _PLAIN_TYPES:
+            if type(value) is Traced and type(obj) not in _PLAIN_TYPES and not _is_plain_tuple(type(obj)):
                 return Access("opaque", reason=f"attribute of a run-time {type(obj).__name__}")
         if type(value) is Virtual:
             return self._lookup_virtual(value, name)
-        if type(value) is Const and type(obj) is types.ModuleType:
+        if type(value) is Const and isinstance(obj, types.ModuleType):
             return self._lookup_module(value, name)
         if isinstance(obj, type):
             return self._lookup_class(value, obj, name)
@@ -74,7 +80,7 @@ class Objects(Heap):
     def traced_owner(self, value: Traced) -> Value:
         """A traced object whose attributes are wanted: plain types by type, stable objects by identity."""
         cls = type(value.obj)
-        if value.kind != "object" or cls in _PLAIN_TYPES or value.facts.get("fresh") and not self.is_stable(value):
+        if value.kind != "object" or cls in _PLAIN_TYPES or _is_plain_tuple(cls) or value.facts.get("fresh") and not self.is_stable(value):
             self.type_of(value)
             return self.resolve(value)
         self.guard_identity(value, f"{value.origin or 'value'} is the same {cls.__name__}")
@@ -88,21 +94,29 @@ class Objects(Heap):
 
     # --------------------------------------------------------------------------------------------------- modules
     def _lookup_module(self, value: Const, name: str) -> Access:
+        """Modules, also of a subclass of ModuleType (torch.backends has such): as an instance, then the dict's `__getattr__`."""
         module = value.obj
         assert isinstance(module, types.ModuleType)
         if name in _MODULE_DATA:
             return Access("value", Const(module.__dict__)) if name == "__dict__" else Access("opaque", reason=f"module.{name}")
-        text = f"{value.origin or module.__name__}.{name}"
+        text, cls = f"{value.origin or module.__name__}.{name}", type(module)
+        if cls is not types.ModuleType:
+            self.pin_class_of(module, value.origin or module.__name__)
+            if self.read_type(cls, "__getattribute__") is not types.ModuleType.__getattribute__:
+                return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
+        of_type = self.read_type(cls, name)
+        if of_type is not NULL and _is_data_descriptor(of_type):
+            return self.bind(of_type, value, cls, text)
         found = self.read_dict(module.__dict__, name, text)
         if found is not NULL:
             return Access("value", found)  # type: ignore[arg-type]
-        of_type = self.read_type(types.ModuleType, name)
         if of_type is not NULL:
-            return self.bind(of_type, value, types.ModuleType, text)
+            return self.bind(of_type, value, cls, text)
         fallback = self.read_dict(module.__dict__, "__getattr__", f"{module.__name__}.__getattr__")
         if fallback is not NULL:
             return Access("call", fallback, args=(Const(name),))  # type: ignore[arg-type]
-        return _ABSENT
+        of_class = self.read_type(cls, "__getattr__")
+        return _ABSENT if of_class is NULL else Access("call", Const(of_class), args=(value, Const(name)))
 
     # --------------------------------------------------------------------------------------------------- classes
     def _lookup_class(self, value: Value, cls: type, name: str) -> Access:
@@ -193,6 +207,9 @@ class Objects(Heap):
             return _ABSENT if found.fget is None else Access("call", Const(found.fget, text), args=(owner,))
         if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return self._bind_member(found, owner, text)
+        if kind is _tuplegetter:
+            items = self.known_items(owner)
+            return Access("opaque", reason="field of a named tuple") if items is None else Access("value", items[found.__reduce__()[1][0]])
         if kind is types.BuiltinFunctionType or not hasattr(kind, "__get__"):
             return Access("value", Const(found, text))
         if isinstance(found, types.ClassMethodDescriptorType):
@@ -306,6 +323,11 @@ class Objects(Heap):
 
 
 _MODULE_DATA = frozenset({"__dict__", "__class__", "__annotations__"})
+
+
+def _is_plain_tuple(cls: type) -> bool:
+    """Whether a class is a tuple without an instance dict (a named tuple, for example)."""
+    return issubclass(cls, tuple) and not cls.__dictoffset__
 
 
 # Word of a type object that holds the C function behind a special method (PyTypeObject is laid out so in all of CPython 3).

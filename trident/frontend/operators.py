@@ -170,6 +170,7 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         a.items.extend(items)
         return a
     if name == "ior" and first is dict and type(a) is Virtual and type(b) is Virtual and b.keys is not None:
+        rec.fix_order(b)
         rec.mutation(a)
         rec.execute(operator.ior, a.obj, b.obj)
         for key, item in zip(b.keys, b.items, strict=True):
@@ -274,7 +275,7 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
     if first in _NUMBERS and second in _NUMBERS:
         cond = compare(rec, "eq", a, b)
         return decide(rec, cond)
-    if first not in _COMPARABLE or second not in _COMPARABLE:
+    if not _is_comparable(first) or not _is_comparable(second):
         return None
     if first is not second and not (issubclass(first, tuple) and issubclass(second, tuple)):
         rec.type_of(a)
@@ -290,6 +291,10 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
     if left is None or right is None:
         return None
     return _equal_items(rec, left, right)
+
+
+def _is_comparable(cls: type) -> bool:
+    return cls in _COMPARABLE or issubclass(cls, tuple) and cls.__eq__ is tuple.__eq__
 
 
 _COMPARABLE = frozenset({int, float, bool, str, bytes, type(None), tuple, list})

@@ -281,7 +281,7 @@ def record_bridge(snapshot: Snapshot, values: tuple[object, ...], services: Serv
     builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
     rec = Recorder(builder, services, options, bridge=True)
     reviver = Reviver(snapshot, values, builder)
-    rec.frames = [reviver.frame(state, analyse) for state in snapshot.frames]
+    rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
     rec.step_depth = len(rec.frames)
     rec.enter(rec.frames[-1])
     builder.line = snapshot.line

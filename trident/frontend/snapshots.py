@@ -14,7 +14,7 @@ from torch_mlir import ir as mlir
 
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.values import Const, Traced, Value, Virtual
-from trident.frontend.virtuals import Maker, maker_of
+from trident.frontend.virtuals import Maker, OrderedLike, maker_of
 from trident.ir import NULL, Build, FrameState, Known, Recipe, Slot, Snapshot, TraceBuilder
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class _Writing:
         if value.escaped is not None:
             traced = value.state.get("traced")
             return self.slot(value.escaped, type(value.obj)) if traced is None else self.recipe(traced)  # type: ignore[arg-type]
+        if "source" in value.state:  # the order of its keys is not guarded
+            items = (value.state["source"], *value.items)
+            return Build(OrderedLike(tuple(value.keys or ())), tuple(self.recipe(item) for item in items), "dict")  # type: ignore[arg-type]
         return Build(maker_of(value), tuple(self.recipe(item) for item in value.items), value.kind)
 
 
@@ -155,10 +158,13 @@ class Reviver:
             virtual.make = None
             virtual.keys = None if recipe.make.keys is None else list(recipe.make.keys)
             virtual.state = dict(recipe.make.state)
+        elif isinstance(recipe.make, OrderedLike):
+            virtual.make, virtual.keys = None, list(recipe.make.keys)
+            virtual.items, virtual.state = items[1:], {"source": items[0]}  # type: ignore[assignment]
         return virtual
 
-    def frame(self, state: FrameState, analyse: Any) -> RecordedFrame:
-        """A frame in the state of the snapshot."""
+    def frame(self, state: FrameState, analyse: Any, *, innermost: bool) -> RecordedFrame:
+        """A frame in the state of the snapshot; the instruction of an outer one is in progress."""
         function = self.entry(state.function)
         assert isinstance(function, Value)
         info = analyse(state.code)
@@ -166,7 +172,7 @@ class Reviver:
         frame.stack = [self.entry(v) for v in state.stack]
         frame.before = frame.stack[:]
         frame.current = info.instructions[info.at[state.offset]]
-        frame.pc = frame.current.index
+        frame.pc = frame.current.index + (not innermost)
         frame.is_call, frame.pops, frame.discard = state.is_call, state.pops, state.discard_result
         frame.resume_at = state.next_offset
         frame.result = None if state.result is None else self.entry(state.result)  # type: ignore[assignment]

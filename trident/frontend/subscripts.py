@@ -38,7 +38,7 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
         if answer is not NotModelled:
             return answer
     obj: Any = a.obj
-    if isinstance(obj, tuple | list | range | str) and _is_index(index) and type(obj).__getitem__ in _C_GETITEM:
+    if isinstance(obj, tuple | list | range | str) and _is_index(index) and _has_c_getitem(type(obj), index):
         answer = _sequence_subscript(rec, a, index)
         if answer is not NotModelled:
             return answer
@@ -57,14 +57,18 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
     return rec.opaque(Const(operator.getitem), [a, index], {}, f"subscript of a {type(obj).__name__}")
 
 
+def _has_c_getitem(cls: type, index: Value) -> bool:
+    """Whether items of a sequence type are what they are in a tuple or list (slices of a torch.Size are not)."""
+    getter = cls.__getitem__  # type: ignore[attr-defined]
+    return getter in _C_GETITEM or issubclass(cls, tuple) and type(getter) is types.WrapperDescriptorType and type(index.obj) is int
+
+
 _C_GETITEM = (tuple.__getitem__, list.__getitem__, range.__getitem__, str.__getitem__)
 
 
 def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
     obj: Any = a.obj
     if type(a) is Virtual and a.kind == "range" and not all(type(rec.resolve(item)) is Const for item in a.items):
-        return NotModelled
-    if type(a) is Traced and type(obj) not in (tuple, list):
         return NotModelled
     if type(a) is Traced and type(obj) is list and type(index.obj) is int and type(index) is Const:
         return _list_item(rec, a, index.obj)
@@ -146,7 +150,14 @@ def dict_get(rec: Recorder, a: Value, index: Value) -> Any:
     present = key in obj
     text = f"{key!r} in {rec.name_of(a)}"
     rec.guard(rec.builder.op("dict_has", a.ssa, index=at), present, "key", text if present else f"not ({text})")
-    return Traced(obj[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]") if present else NULL
+    return dict_item(rec, a, key) if present else NULL
+
+
+def dict_item(rec: Recorder, a: Traced, key: str) -> Traced:
+    """The value under a key of a dict of the trace; that the key exists is guarded already."""
+    at = rec.builder.constant_index(key)
+    real: Any = a.obj
+    return Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]")
 
 
 # -------------------------------------------------------------------------------------------------------------- stores

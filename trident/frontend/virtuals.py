@@ -30,6 +30,18 @@ class Maker:
         return KINDS[self.kind](items, self.keys, dict(self.state))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderedLike:
+    """`Build.make` of a dict whose keys come in the order of another dict (the first item)."""
+
+    keys: tuple[object, ...]
+
+    def __call__(self, source: dict[object, object], *items: object) -> object:
+        made = dict(zip(self.keys, items, strict=True))
+        first = {key: made.pop(key) for key in source if key in made}
+        return {**first, **made}
+
+
 def maker_of(virtual: Virtual) -> Callable[..., object]:
     """The callable for a recipe."""
     if virtual.make is not None:

@@ -7,7 +7,9 @@ May import: torch_mlir, ir.ops.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
+from types import ModuleType
 
 from torch_mlir import ir
 from torch_mlir.dialects import irdl
@@ -68,6 +70,8 @@ def irdl_text() -> str:
 @cache
 def context() -> ir.Context:
     """The context that all traces live in, with the torch, func and trident dialects loaded."""
+    # The bindings look for a Python module of every dialect each time they wrap a value of its types, and remember only a find.
+    sys.modules.setdefault("torch_mlir.dialects.trident", ModuleType("torch_mlir.dialects.trident"))
     ctx = ir.Context()
     torch_dialect.register_dialect(ctx)
     with ctx, ir.Location.unknown():

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trident.backend.lowering.arguments import Conversions, unsupported
-from trident.backend.lowering.function import RAISE, Function
+from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import ATEN, LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
 from trident.backend.native import aten_abi, torch_layouts
@@ -117,12 +117,14 @@ def aten(f: Function, op: Op) -> None:
     for argument, operand in zip(found.arguments, op.operands, strict=True):
         _argument(call, conversions, argument.name, argument.type, operand)
     site = f.site(op.name.removeprefix("torch."), is_raise=True, slots=result.slots)
-    f.warns = True
-    reg = f.invoke(found.symbol, result.returned, call.arguments, site, ", ".join(call.declared))
+    if not f.warns:
+        f.warns = True
+        f.call("trident_warnings_begin", "void", "ptr %frame")
+    reg = f.may_throw(found.symbol, result.returned, call.arguments, site, ", ".join(call.declared))
     conversions.release()
     result.finish(reg)
-    # A warning that a filter makes an error leaves by the same site, with the results in place.
-    f.leave_if(f.call("trident_warned", "i1", "ptr %frame"), site, RAISE)
+    # A warning that a filter makes an error is thrown at the same site, with the results in place.
+    f.call("trident_warned", "void", "ptr %frame")
 
 
 def _check_results(op: Op, found: AtenSignature) -> None:

@@ -1,8 +1,9 @@
 """One host program under construction: LLVM text, slots, the GIL, sites and states.
 
-Owns the code shape. A program is one function `ptr (ptr args)` with one frame on its stack (`native.frame`). Every value that must
+Owns the code shape. A program is one long function with one frame on the stack (`native.frame`). Every value that must
 be released has a slot, which is NULL while it owns nothing; so an exit only needs the number of its site, and one loop over the
-slots releases whatever there is. All exits share one block, all raised Python errors another, all C++ exceptions one landing pad.
+slots releases whatever there is. All exits share one block, all raised Python errors another. C++ exceptions pass through: the frame
+belongs to a small function around, which catches them.
 
 What must hold: a value is released after its last use, Python objects only while the GIL is held; whether the GIL is held is known
 at every point of the text.
@@ -77,7 +78,6 @@ class Function:
     _delayed: list[Value] = field(default_factory=list)
     _constants: dict[tuple[str, int], str] = field(default_factory=dict)
     _scratch_used: int = 0
-    _invokes: bool = False
 
     # ------------------------------------------------------------------------------------------------------------ text
 
@@ -315,42 +315,43 @@ class Function:
         failed = self.value(f"icmp eq ptr {reg}, null")
         self.leave_if(failed, self.site(op.name, is_raise=True), RAISE)
 
-    def invoke(self, name: str, result: str, arguments: list[str], site: int, declared: str) -> str:
-        """Call a C++ function that may throw."""
+    def may_throw(self, name: str, result: str, arguments: list[str], site: int, declared: str) -> str:
+        """Call a C++ function that may throw: the exception goes through this function to `program`, which catches it."""
         self.declare(name, result, declared)
         self.line(f"store i64 {site}, ptr %site")
-        on = self.new_label()
-        text = f"invoke {result} @{name}({', '.join(arguments)}) to label %{on} unwind label %pad"
-        self._invokes = True
+        text = f"call {result} @{name}({', '.join(arguments)})"
         if result == "void":
             self.line(text)
-            self.block(on)
             return ""
-        reg = self.value(text)
-        self.block(on)
-        return reg
+        return self.value(text)
 
     # ------------------------------------------------------------------------------------------------------------ the end
 
     def text(self, program: int) -> str:
         """The module; `program` is the address of the program table."""
         words = frame.SLOTS // 8 + len(self.slot_kinds)
-        head = [
+        self.declare("trident_catch", "ptr", "ptr, i64, ptr")
+        outer = [
             "define ptr @program(ptr %args) uwtable personality ptr @__gxx_personality_v0 {", "entry:",
-            f"%frame = alloca [{words} x i64], align 16", f"%scratch = alloca [{max(self.scratch, 1)} x i64], align 16",
+            f"%frame = alloca [{words} x i64], align 16",
             f"call void @llvm.memset.p0.i64(ptr align 16 %frame, i8 0, i64 {8 * words}, i1 false)",
             f"store ptr {self.pointer(program)}, ptr %frame", f"%argsat = getelementptr i8, ptr %frame, i64 {frame.ARGS}",
-            "store ptr %args, ptr %argsat", f"%gil = getelementptr i8, ptr %frame, i64 {frame.GIL}",
-            f"%site = getelementptr i8, ptr %frame, i64 {frame.SITE}",
+            "store ptr %args, ptr %argsat", "%r = invoke ptr @body(ptr %args, ptr %frame) to label %done unwind label %pad",
+            "done:", "ret ptr %r", "pad:", "%lp = landingpad { ptr, i32 } catch ptr null",
+            "%exn = extractvalue { ptr, i32 } %lp, 0", f"%siteat = getelementptr i8, ptr %frame, i64 {frame.SITE}",
+            "%site = load i64, ptr %siteat", "%caught = call ptr @trident_catch(ptr %frame, i64 %site, ptr %exn)",
+            "ret ptr %caught", "}",
         ]
-        if self.warns:
-            head.append("call void @trident_warnings_begin(ptr %frame)")
-            self.declare("trident_warnings_begin", "void", "ptr")
-        head += ["br label %b0", "b0:"]
+        head = [
+            "define internal ptr @body(ptr %args, ptr %frame) noinline uwtable {", "entry:",
+            f"%scratch = alloca [{max(self.scratch, 1)} x i64], align 16",
+            f"%gil = getelementptr i8, ptr %frame, i64 {frame.GIL}", f"%site = getelementptr i8, ptr %frame, i64 {frame.SITE}",
+            "br label %b0", "b0:",
+        ]
         tail = [*self._ways_out(), "}"]
         declarations = [*self.declarations.values(), "declare i32 @__gxx_personality_v0(...)",
                         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"]
-        return "\n".join([*self.globals, *declarations, *head, *self.lines, *tail, ""])
+        return "\n".join([*self.globals, *declarations, *outer, *head, *self.lines, *tail, ""])
 
     def _ways_out(self) -> list[str]:
         lines: list[str] = []
@@ -361,11 +362,6 @@ class Function:
                 incoming = ", ".join(f"[{site}, %{label}]" for site, label in edges)
                 lines += [f"{way}:", f"%{way}site = phi i64 {incoming}", f"%{way}result = call ptr @{name}(ptr %frame, i64 %{way}site)",
                           f"ret ptr %{way}result"]
-        if self._invokes:
-            self.declare("trident_catch", "ptr", "ptr, i64, ptr")
-            lines += ["pad:", "%lp = landingpad { ptr, i32 } catch ptr null", "%exn = extractvalue { ptr, i32 } %lp, 0",
-                      "%padsite = load i64, ptr %site", "%padresult = call ptr @trident_catch(ptr %frame, i64 %padsite, ptr %exn)",
-                      "ret ptr %padresult"]
         return lines
 
 

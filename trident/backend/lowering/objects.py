@@ -170,7 +170,7 @@ def _wrap(f: Function, value: Value, op: Op) -> str:
     moves = value.owned and value.last <= op.index and not value.stated
     site = f.site(op.name, is_raise=True)
     address = f.tensor(value)
-    reg = f.invoke(runtime.WRAP_MOVE if moves else runtime.WRAP, "ptr", [f"ptr {address}"], site, "ptr")
+    reg = f.may_throw(runtime.WRAP_MOVE if moves else runtime.WRAP, "ptr", [f"ptr {address}"], site, "ptr")
     if moves:
         f.line(f"store ptr null, ptr {address}")
         f.give_up(value)

@@ -14,7 +14,7 @@ from trident.backend.lowering.function import RAISE, Function
 from trident.backend.lowering.objects import new_object
 from trident.backend.lowering.rules import rule
 from trident.backend.lowering.values import Op, Value
-from trident.backend.native import pin_layout
+from trident.backend.native import dict_runtime, pin_layout
 from trident.backend.native.frame import SlotKind
 
 
@@ -154,6 +154,14 @@ def _lookup(f: Function, op: Op) -> str:
 @rule("trident.dict_has")
 def dict_has(f: Function, op: Op) -> None:
     f.define(op.results[0], f.value(f"icmp ne ptr {_lookup(f, op)}, null"))
+
+
+@rule("trident.dict_keys_are")
+def dict_keys_are(f: Function, op: Op) -> None:
+    f.need_gil()
+    dict_runtime.load()
+    keys = f.pointer(id(f.trace.constants[op.integer("index")]))
+    f.define(op.results[0], f.call(dict_runtime.KEYS_ARE, "i1", f"ptr {f.object(op.operands[0])}", f"ptr {keys}"))
 
 
 @rule("trident.dict_item")

@@ -292,7 +292,7 @@ def _members() -> dict[str, object]:
 
 
 def _array(kind: type[ctypes.Structure], *rows: tuple[Any, ...]) -> int:
-    made = (kind * (len(rows) + 1))(*rows)  # the last one stays zero
+    made: Any = (kind * (len(rows) + 1))(*rows)  # type: ignore[misc]  # the last one stays zero
     _kept.append(made)
     return ctypes.addressof(made)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from llvmlite import ir
 
@@ -160,7 +161,7 @@ class Function:
             yield
 
     @contextmanager
-    def otherwise(self, condition: ir.Value) -> Iterator[tuple[object, object]]:
+    def otherwise(self, condition: ir.Value) -> Iterator[tuple[Any, Any]]:
         with self.b.if_else(condition) as both:
             yield both
 

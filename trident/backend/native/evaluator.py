@@ -18,20 +18,34 @@ entry applies.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import dis
 import threading
 from collections.abc import Callable
 from functools import cache
 from types import CodeType, FunctionType, TracebackType
-from typing import Any
+from typing import Any, Protocol
 
-from trident.backend.native import binding, callable as native_callable, engine, layouts, tracebacks, tracing
+from trident.backend.native import binding, engine, layouts, tracebacks, tracing
+from trident.backend.native import callable as native_callable
 from trident.backend.native.callable import CELL_FLAGS, DISABLED, MISS_SYMBOL, EntryCell
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
 
 Miss = Callable[[tuple[Any, ...]], object]
-Decide = Callable[[CodeType, FunctionType], "tuple[EntryCell, Miss] | None"]
+
+
+class Captured(Protocol):
+    """What captures the frames of a code object; kept alive as long as the code is captured by it."""
+
+    @property
+    def cell(self) -> EntryCell: ...
+
+    @property
+    def miss(self) -> Miss: ...
+
+
+Decide = Callable[[CodeType, FunctionType], Captured | tuple[EntryCell, Miss] | None]
 
 
 class _Thread(ctypes.Structure):
@@ -80,25 +94,26 @@ def _define_find(module: Module) -> None:
 
 
 def _define_verdict(module: Module) -> None:
-    """`ptr verdict(entry, code, function)`: the record of the active hook for a code object, asking it when there is none yet.
+    """The record of the active hook for a code object.
 
-    NULL: an exception was raised. The decline marker: there is no record.
+    `ptr known(entry, code)`: the record, or NULL. `ptr ask(entry, code, function)`: the same after asking the hook; NULL: it has
+    raised an exception; the decline marker: there still is no record.
     """
-    layout = module.layout
-    f = module.function("verdict", PTR, [PTR, PTR, PTR], internal=True)
-    entry, code, function = f.args
+    f = module.function("known", PTR, [PTR, PTR], internal=True)
+    f.inline()
+    entry, code = f.args
     slot = f.variable(NULL)
     index = f.load(module.external_variable("trident_code_extra_index"), kind=I64)
-    decline = module.external_variable(MISS_SYMBOL)
+    f.call(module.layout.get_code_extra, I32, code, index, slot)
+    record = f.load(slot)
+    with f.when(f.not_null(record)):
+        with f.when(f.differ(f.load(record, _RECORD["hook"], I64), f.load(entry, _THREAD["hook"], I64)), likely=False):
+            f.ret(NULL)
+    f.ret(record)
 
-    def look() -> None:
-        f.call(layout.get_code_extra, I32, code, index, slot)
-        record = f.load(slot)
-        with f.when(f.not_null(record)):
-            with f.when(f.equal(f.load(record, _RECORD["hook"], I64), f.load(entry, _THREAD["hook"], I64)), likely=True):
-                f.ret(record)
-
-    look()
+    f = module.function("ask", PTR, [PTR, PTR, PTR], internal=True)
+    f.function.attributes.add("noinline")
+    entry, code, function = f.args
     frames = f.load(entry, _THREAD["frames"], I64)
     f.add_to(entry, _THREAD["suppressed"], 1)
     answer = f.call("PyObject_CallFunctionObjArgs", PTR, f.load(entry, _THREAD["consult"]), code, function, NULL)
@@ -107,8 +122,8 @@ def _define_verdict(module: Module) -> None:
     with f.when(f.is_null(answer)):
         f.ret(NULL)
     f.decref(answer)
-    look()
-    f.ret(decline)
+    record = f.call("known", PTR, entry, code)
+    f.ret(f.b.select(f.is_null(record), module.external_variable(MISS_SYMBOL), record))
 
 
 def _unfit(f: Function, frame: ir.Value, throwflag: ir.Value) -> ir.Value:
@@ -133,13 +148,19 @@ def _define_capture(module: Module) -> None:
     with f.when(_unfit(f, frame, throwflag)):
         f.ret(decline)
     code, function = f.load(frame, layout.frame_code), f.load(frame, layout.frame_function)
-    with f.when(f.call(tracing.CHECK, I1, tstate, code)):
-        f.ret(decline)
-    record = f.call("verdict", PTR, entry, code, function)
-    with f.when(f.b.or_(f.is_null(record), f.equal(record, decline))):
-        f.ret(record)
+    verdict = f.variable(f.call("known", PTR, entry, code))
+    with f.when(f.is_null(f.load(verdict)), likely=False):
+        with f.when(f.call(tracing.CHECK, I1, tstate, code)):
+            f.ret(decline)
+        answer = f.call("ask", PTR, entry, code, function)
+        with f.when(f.b.or_(f.is_null(answer), f.equal(answer, decline))):
+            f.ret(answer)
+        f.store(answer, verdict)
+    record = f.load(verdict)
     cell = f.load(record, _RECORD["cell"])
     with f.when(f.is_null(cell), likely=True):
+        f.ret(decline)
+    with f.when(f.call(tracing.CHECK, I1, tstate, code)):
         f.ret(decline)
     off = f.differ(f.b.and_(f.load(cell, CELL_FLAGS, I64), i64(DISABLED)), i64(0))
     count = f.call(binding.COUNT, I64, code)
@@ -232,6 +253,8 @@ def _shared() -> engine.Compiled:
     module = Module("evaluator.shared")
     f = module.function("free_record", VOID, [PTR])
     (record,) = f.args
+    with f.when(f.is_null(record)):  # a code object that only others have given extra data to
+        f.ret()
     for field in ("miss", "owner"):
         f.clear(record, _RECORD[field])
     f.call("PyMem_RawFree", VOID, record)
@@ -308,6 +331,12 @@ def _vacate() -> None:
             _slot_set(interpreter, _previous[slot])
 
 
+@atexit.register
+def _shut_down() -> None:
+    """From here on Python takes modules apart: no frame is looked at any more."""
+    _threads.value = None
+
+
 # --------------------------------------------------------------------------------------------------------------- the threads
 
 _entries: dict[int, _Thread] = {}  # by thread state id
@@ -337,7 +366,7 @@ def _release(entry: _Thread) -> None:
         del _entries[entry.id]
 
 
-class suppressed:  # noqa: N801
+class suppressed:
     """Context manager: while it lasts, no frame of this thread is captured."""
 
     def __enter__(self) -> None:
@@ -349,11 +378,11 @@ class suppressed:  # noqa: N801
         _release(self._entry)
 
 
-class count_frames:  # noqa: N801
+class count_frames:
     """Context manager that counts the Python frames that this thread runs: `with count_frames() as c: ...; c.count`.
 
-    A captured frame runs no bytecode and does not count; frames that `resume` rebuilds do. Those that CPython 3.11 enters without asking any evaluator (`__getitem__` in Python that
-    has become a specialised instruction) do not.
+    A captured frame runs no bytecode and does not count; frames that `resume` rebuilds do. Those that CPython 3.11 enters
+    without asking any evaluator (`__getitem__` in Python that has become a specialised instruction) do not.
     """
 
     def __init__(self) -> None:
@@ -386,9 +415,10 @@ def note_frames(count: int) -> None:
 class FrameHook:
     """Captures frames of ordinary functions in the threads where it is installed.
 
-    `decide(code, function)` is asked once per code object: None leaves its frames to CPython for ever, `(cell, miss)` captures
-    them: `cell.dispatch` is called with the bound arguments, as for a native callable, and `miss(bound)` where it does not answer.
-    No frame of the thread is captured while `decide` or `miss` runs. An exception from `decide` is raised by the call.
+    `decide(code, function)` is asked once per code object: None leaves its frames to CPython for ever; `(cell, miss)`, or an
+    object with these attributes, captures them: `cell.dispatch` is called with the bound arguments, as for a native callable,
+    and `miss(bound)` where it does not answer. No frame of the thread is captured while `decide` or `miss` runs. An exception
+    from `decide` is raised by the call.
 
     `install` and `remove` (or `with`) concern the calling thread and nest, also with other hooks: the last one installed decides.
     """
@@ -412,10 +442,11 @@ class FrameHook:
 
     def remove(self) -> None:
         """Undo the last `install` of this hook in this thread."""
-        entry = _thread_entry()
-        stack = _stacks.get(entry.id, [])
+        identity = layouts.word(layouts.thread_state() + layouts.current().tstate_id)
+        stack = _stacks.get(identity, [])
         if self not in stack:
             raise RuntimeError("this hook is not installed in this thread")
+        entry = _entries[identity]
         _vacate()
         entry.active -= 1
         stack.reverse()
@@ -448,22 +479,25 @@ class FrameHook:
 
     def _consult(self, code: CodeType, function: FunctionType) -> None:
         verdict = None if tracebacks.is_own(code) else self._decide(code, function)
-        cell, miss = verdict or (None, None)
-        if verdict is not None and not (isinstance(cell, EntryCell) and callable(miss)):
-            raise TypeError("decide returns None or (EntryCell, callable)")
-        _set_record(code, self._id, cell, miss)
+        if verdict is None:
+            _set_record(code, self._id, None, None, None)
+            return
+        cell, miss = verdict if isinstance(verdict, tuple) else (verdict.cell, verdict.miss)
+        if not (isinstance(cell, EntryCell) and callable(miss)):
+            raise TypeError("decide returns None, (EntryCell, callable), or an object with these attributes")
+        _set_record(code, self._id, cell, miss, (verdict, cell))
 
 
 _stacks: dict[int, list[FrameHook]] = {}  # the hooks installed in each thread, by thread state id
 
 
-def _set_record(code: CodeType, hook: int, cell: EntryCell | None, miss: Miss | None) -> None:
+def _set_record(code: CodeType, hook: int, cell: EntryCell | None, miss: Miss | None, owner: object) -> None:
     record = _Record.from_address(_raw_malloc(ctypes.sizeof(_Record)))
     record.hook, record.cell, record.miss, record.owner = hook, None, None, None
     if cell is not None:
-        record.cell, record.miss, record.owner = cell.address, id(miss), id(cell)
+        record.cell, record.miss, record.owner = cell.address, id(miss), id(owner)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(miss))
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(cell))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
     set_extra = getattr(ctypes.pythonapi, layouts.current().set_code_extra)
     set_extra.restype, set_extra.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p]
     if set_extra(code, _code_extra_index(), ctypes.addressof(record)) < 0:

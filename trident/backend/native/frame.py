@@ -21,6 +21,7 @@ WARNINGS_SIZE: Final = 48
 WARNING_BUFFER: Final = WARNINGS + 8  # std::vector<c10::Warning>: begin, end
 WARNING_IN_EXCEPTION: Final = WARNINGS + 40  # a byte
 WARNINGS_ACTIVE: Final = 80  # nonzero while the handler exists
+RESULTS_VALID: Final = 88  # nonzero while what is thrown is a warning: then the results of the call are in their slots
 SLOTS: Final = 96
 
 # The program table.

@@ -30,7 +30,7 @@ def numbers(text: str) -> str:
 def text_of(target: str) -> str:
     """The whole module of a target."""
     symbols.load_libraries()
-    return numbers(launch_text.COMMON + _wrap_text() + TARGETS[target])
+    return numbers(launch_text.COMMON + TARGETS[target])
 
 
 def word(address: int) -> int:
@@ -70,13 +70,6 @@ def verify() -> None:
     versions.append(version())
     if not (0 < versions[0] == versions[1] < versions[2] < versions[0] + 1000):
         raise NativeError("version tags of types are not where this Python should have them")
-
-
-def _wrap_text() -> str:
-    for symbol, text in launch_text.WRAPS.items():
-        if engine.find_symbol(symbol):
-            return text
-    raise NativeError("this torch has no THPVariable_Wrap that is known")
 
 
 @functools.cache

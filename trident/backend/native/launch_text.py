@@ -1,9 +1,9 @@
 """LLVM text of what every Triton launch shares: guard words, table look-up, parameters, and the way back to Python.
 
-Owns `COMMON` (functions `trident_launch_tensor`, `trident_launch_miss` and internal ones) and `WRAPS` (how a tensor becomes its
-Python object, by the symbol that torch has). Names in capitals are numbers of `launch_layout`. What must hold: Python objects
-are touched only with the GIL, plain loads of guard words excepted (they race harmlessly with a writer: as a launch a moment
-earlier would); on return code 0 or MISS the GIL is held exactly if it was at entry, on FAILED it is held.
+Owns `COMMON`: functions `trident_launch_tensor`, `trident_launch_miss` and internal ones. Names in capitals are numbers of
+`launch_layout`. What must hold: Python objects are touched only with the GIL, plain loads of guard words excepted (they race
+harmlessly with a writer: as a launch a moment earlier would); on return code 0 or MISS the GIL is held exactly if it was at
+entry, on FAILED it is held.
 
 May import: nothing of trident.
 """
@@ -25,6 +25,7 @@ declare ptr @PyBytes_FromStringAndSize(ptr, i64)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare ptr @_Z16THPVariable_WrapRKN2at10TensorBaseE(ptr)
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
 declare i32 @aoti_torch_get_dtype(ptr, ptr)
 declare i32 @aoti_torch_get_device_type(ptr, ptr)
@@ -306,7 +307,7 @@ entry:
   switch i8 %kind, label %object [ i8 0, label %tensor  i8 1, label %int  i8 2, label %float  i8 3, label %bool ]
 tensor:
   %t = load ptr, ptr %at
-  %to = call ptr @wrap(ptr %t)
+  %to = call ptr @_Z16THPVariable_WrapRKN2at10TensorBaseE(ptr %t)
   ret ptr %to
 int:
   %i = load i64, ptr %at
@@ -428,36 +429,3 @@ fine:
   ret i32 LAUNCHED
 }
 """
-
-WRAPS: Final[dict[str, str]] = {
-    # THPVariable_Wrap(const TensorBase&)
-    "_Z16THPVariable_WrapRKN2at10TensorBaseE": """
-declare ptr @_Z16THPVariable_WrapRKN2at10TensorBaseE(ptr)
-define internal ptr @wrap(ptr %tensor) {
-  %object = call ptr @_Z16THPVariable_WrapRKN2at10TensorBaseE(ptr %tensor)
-  ret ptr %object
-}
-""",
-    # THPVariable_Wrap(TensorBase&&): it takes what it is given, so it gets a reference of its own.
-    "_Z16THPVariable_WrapON2at10TensorBaseE": """
-declare ptr @_Z16THPVariable_WrapON2at10TensorBaseE(ptr)
-declare i32 @aoti_torch_new_tensor_handle(ptr, ptr)
-declare i32 @aoti_torch_delete_tensor_object(ptr)
-declare ptr @PyErr_NoMemory()
-define internal ptr @wrap(ptr %tensor) {
-entry:
-  %out = alloca ptr
-  %r = call i32 @aoti_torch_new_tensor_handle(ptr %tensor, ptr %out)
-  %ok = icmp eq i32 %r, 0
-  br i1 %ok, label %yes, label %no
-yes:
-  %copy = load ptr, ptr %out
-  %object = call ptr @_Z16THPVariable_WrapON2at10TensorBaseE(ptr %copy)
-  %r2 = call i32 @aoti_torch_delete_tensor_object(ptr %copy)
-  ret ptr %object
-no:
-  %null = call ptr @PyErr_NoMemory()
-  ret ptr null
-}
-""",
-}

@@ -227,7 +227,7 @@ def _planted(a: Any, b: Any, /, c: Any, d: Any, e: Any, *rest: Any, f: Any, g: A
 
 def _suspended(a: int, b: int) -> Generator[int, None, None]:
     for c in (a, b):
-        yield c
+        yield c + 1
 
 
 _planted_layout: list[Layout] = []
@@ -279,7 +279,7 @@ def _frame_facts(frame: FrameType, t: Layout, values: tuple[Any, ...]) -> tuple[
     _check("frame_prev_instr", word(at + t.frame_prev_instr) - id(frame.f_code) - t.code_start, frame.f_lasti)
     for index, value in enumerate(values):
         _check("frame_localsplus", word(at + t.frame_localsplus + WORD * index), id(value))
-    suspended = _suspended(1, 2)
+    suspended: Any = _suspended(1, 2)
     next(suspended)
     _check("frame_owner", uint8(interpreter_frame(suspended.gi_frame) + t.frame_owner), 1)
     _check("frame_stacktop", int32(interpreter_frame(suspended.gi_frame) + t.frame_stacktop), 3 + 1)

@@ -10,7 +10,8 @@ Owns them and their names. They are compiled once, on first use, and known to ev
   trident_exit(frame, site) -> ptr       leave the trace: the miss marker, or what the bridge or the handler returns
   trident_raise(frame, site) -> ptr      the same with a Python exception set
   trident_catch(frame, site, exn) -> ptr the same with a C++ exception in flight
-  trident_warnings_begin/end(frame), trident_warned(frame) -> i1
+  trident_warnings_begin/end(frame), trident_warned(frame): the last throws
+    where a warning became an error
   trident_pins(table, count) -> i1       1 where a pin does not hold
   trident_int_fits(obj) -> i1, trident_unbox_int(obj) -> i64, trident_pow_int(i64, i64, ptr out) -> i1, trident_symint(i64)
   trident_slow_metadata(frame, tensor, which, dim, ptr out) -> i1   1 with a Python exception set and the GIL held
@@ -265,8 +266,9 @@ def _exits(m: emit.Module) -> None:
     f.call("__cxa_end_catch", VOID)
     site = _site(f, base, f.args[1])
     start = f.load(site, frame.RESULT_START, I64)
-    with f.loop(i64(0), f.load(site, frame.RESULT_WORDS, I64)) as index:
-        f.store(i64(0), _slot(f, base, f.b.add(start, index)))
+    with f.when(f.equal(f.load(base, frame.RESULTS_VALID, I64), i64(0))):
+        with f.loop(i64(0), f.load(site, frame.RESULT_WORDS, I64)) as index:
+            f.store(i64(0), _slot(f, base, f.b.add(start, index)))
     with f.when(f.differ(f.load(base, frame.WARNINGS_ACTIVE, I64), i64(0))):
         f.store(ir.Constant(I8, 1), base, frame.WARNING_IN_EXCEPTION)
     f.ret(f.call("trident_raise", PTR, base, f.args[1]))
@@ -283,40 +285,17 @@ def _warnings(m: emit.Module) -> None:
         f.store(i64(0), f.args[0], frame.WARNINGS_ACTIVE)
         f.call(_WARNING_DELETE, VOID, f.at(f.args[0], frame.WARNINGS))
     f.ret()
-    f = m.function("trident_warned", I1, [PTR])
-    begin, end = (f.load(f.args[0], frame.WARNING_BUFFER + n) for n in (0, 8))
-    with f.when(f.equal(begin, end), likely=True):
-        f.ret(ir.Constant(I1, 0))
-    f.ret(_deliver(m, f))
-
-
-def _deliver(m: emit.Module, f: emit.Function) -> ir.Value:
-    """Destroy the handler, which issues the warnings and throws where a filter made one an error; then make a new one."""
+    f = m.function("trident_warned", VOID, [PTR])
     base = f.args[0]
-    handler = f.at(base, frame.WARNINGS)
-    personality = ir.Function(m.ir, ir.FunctionType(I32, [], var_arg=True), "__gxx_personality_v0")
-    f.function.attributes.personality = personality
+    with f.when(f.differ(f.load(base, frame.WARNING_BUFFER), f.load(base, frame.WARNING_BUFFER + 8)), likely=False):
+        # The handler's destructor issues the warnings, and throws where a filter made one an error.
+        f.store(i64(1), base, frame.RESULTS_VALID)
+        f.store(i64(0), base, frame.WARNINGS_ACTIVE)
+        f.call(_WARNING_DELETE, VOID, f.at(base, frame.WARNINGS))
+        f.call("trident_warnings_begin", VOID, base)
+        f.store(i64(0), base, frame.RESULTS_VALID)
+    f.ret()
     f.function.attributes.add("uwtable")
-    failed = f.variable(ir.Constant(I1, 0))
-    done, threw, after = (f.b.append_basic_block(n) for n in ("done", "threw", "after"))
-    f.b.invoke(m.external(_WARNING_DELETE, VOID, [PTR]), [handler], done, threw)
-    f.b.position_at_end(done)
-    f.b.branch(after)
-    f.b.position_at_end(threw)
-    pad = f.b.landingpad(ir.LiteralStructType([PTR, I32]))
-    pad.add_clause(ir.CatchClause(ir.Constant(PTR, None)))
-    # The Python error is set already. The C++ exception may own Python objects: end it with the GIL held.
-    saved = f.load(base, frame.GIL)
-    f.call("trident_gil_acquire", VOID, f.at(base, frame.GIL))
-    f.call("__cxa_begin_catch", PTR, f.b.extract_value(pad, 0))
-    f.call("__cxa_end_catch", VOID)
-    with f.when(f.not_null(saved)):
-        f.call("trident_gil_release", VOID, f.at(base, frame.GIL))
-    f.store(ir.Constant(I1, 1), failed)
-    f.b.branch(after)
-    f.b.position_at_end(after)
-    f.call(_WARNING_NEW, VOID, handler)
-    return f.load(failed, kind=I1)
 
 
 # ------------------------------------------------------------------------------------------------------------------- pins

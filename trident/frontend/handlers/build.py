@@ -180,20 +180,66 @@ def dict_update(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         return
     if ins.name == "DICT_MERGE" and any(key in target.keys or type(key) is not str for key, _ in pairs):
         raise Leave("raised", "multiple values for a keyword argument")
-    rec.mutation(target)
+    source = rec.resolve(source)
+    if type(source) is Virtual and "source" in source.state or type(source) is Traced:
+        if target.keys or len(pairs) < 2:
+            ordered_pairs(rec, source)
+        else:  # a copy: in the same order, whatever it is
+            target.state["source"] = source.state["source"] if type(source) is Virtual else source
+    else:
+        rec.mutation(target)
     for key, item in pairs:
         target.obj[key] = item.obj  # type: ignore[index]
         operators.set_key(target, key, item)
 
 
-def dict_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
-    """Keys and values of a dict, where they are known."""
+def ordered_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
+    """As `dict_pairs`, in an order that is guarded too."""
     source = rec.resolve(source)
+    pairs = dict_pairs(rec, source)
+    if pairs is not None and type(source) is Traced:
+        rec.fix_order(rec.virtual(source.obj, "dict", [item for _, item in pairs], [key for key, _ in pairs], source=source))
+    elif type(source) is Virtual and "source" in source.state:
+        rec.fix_order(source)
+    return pairs
+
+
+def dict_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
+    """Keys and values of a dict, where they are known; the order of a traced one is not guarded."""
+    source = rec.resolve(source)
+    if type(source) is Traced and type(source.obj) is dict and all(type(key) is str for key in source.obj):
+        return _traced_pairs(rec, source, source.obj)
     if type(source) is Virtual and source.kind == "dict":
         return list(zip(source.keys or (), source.items, strict=True))
     if type(source) is Const and type(source.obj) is dict:
         return rec.dict_items(source.obj, rec.name_of(source))
+    if type(source) is Traced and type(source.obj) is dict and all(type(key) is str for key in source.obj):
+        return traced_pairs(rec, source)
     return None
+
+
+def traced_pairs(rec: Recorder, source: Traced) -> list[tuple[Any, Value]]:
+    """Keys and values of a dict of the trace whose keys are str: the keys are guarded, in order."""
+    real: Any = source.obj
+    keys = tuple(real)
+    rec.type_of(source)
+    same = rec.builder.op("dict_keys_are", source.ssa, index=rec.builder.constant_index(keys))
+    rec.guard(same, True, "key", f"keys of {rec.name_of(source)} are {', '.join(keys) or 'none'}")
+    return [(key, subscripts.dict_item(rec, source, key)) for key in keys]
+
+
+def _traced_pairs(rec: Recorder, source: Traced, held: dict[str, Any]) -> list[tuple[Any, Value]]:
+    """The keys of a traced dict (their set is guarded) and its values."""
+    rec.type_of(source)
+    builder, name = rec.builder, rec.name_of(source)
+    counted = builder.op("eq_int", builder.op("dict_len", source.ssa), builder.int(len(held)))
+    rec.guard(counted, True, "length", f"len({name}) == {len(held)}")
+    pairs: list[tuple[Any, Value]] = []
+    for key, obj in held.items():
+        at = builder.constant_index(key)
+        rec.guard(builder.op("dict_has", source.ssa, index=at), True, "key", f"{key!r} in {name}")
+        pairs.append((key, Traced(obj, builder.op("dict_item", source.ssa, index=at), key)))
+    return pairs
 
 
 # ----------------------------------------------------------------------------------------------------------- functions

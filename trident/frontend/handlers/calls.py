@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from trident.frontend import iteration
 from trident.frontend.analysis import Instruction
+from trident.frontend.binding import Keywords
 from trident.frontend.calls import INLINED
 from trident.frontend.frames import RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.handlers.build import dict_pairs, take
-from trident.frontend.values import Const, Value
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -53,9 +54,15 @@ def call_function_ex(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> N
         arguments = [callee, sequence] if mapping is None else [callee, sequence, mapping]
         frame.stack.append(rec.opaque(Const(apply), arguments, {}, "the number of its arguments is not known"))
         return
-    result = rec.call(callee, items, dict(pairs))
+    result = rec.call(callee, items, keywords(pairs, mapping))
     if result is not INLINED:
         frame.stack.append(result)
+
+
+def keywords(pairs: list[tuple[str, Value]], mapping: Value | None) -> dict[str, Value]:
+    """Keyword arguments; those of a dict of unguarded order remember it."""
+    source = mapping.state.get("source") if type(mapping) is Virtual else mapping if type(mapping) is Traced else None
+    return Keywords(pairs, source) if source is not None and len(pairs) > 1 else dict(pairs)  # type: ignore[arg-type]
 
 
 def apply(function: Any, args: Any, kwargs: Any = None) -> object:

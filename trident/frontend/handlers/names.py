@@ -108,26 +108,31 @@ def store_attribute(rec: Recorder, owner: Value, name: str, item: Value) -> Any:
         return None
     access = rec.store_access(owner, name)
     owner = rec.resolve(owner)
-    text = f"{rec.name_of(owner)}.{name}"
     if access.how == "call":
         return rec.call_discard(access.value, [*access.args, item])
     if access.how == "value":
-        if type(owner) is Virtual:
-            rec.mutation(owner)
-            rec.execute(setattr, owner.obj, name, item.obj)
-            if name in owner.keys:  # type: ignore[operator]
-                owner.items[owner.keys.index(name)] = item  # type: ignore[union-attr]
-            else:
-                owner.keys.append(name)  # type: ignore[union-attr]
-                owner.items.append(item)
-            return None
-        held = owner.obj.__dict__
-        rec.pin_dict_of(owner.obj, held, rec.name_of(owner))
-        rec.write_call(setattr, [owner, Const(name), item], f"{text} = …")
-        rec.note_store(held, name, item, PinKind.DICT)
+        store_instance(rec, owner, name, item, setattr)
         return None
-    rec.opaque(Const(setattr), [owner, Const(name), item], {}, f"store to {text}: {access.reason}")
+    rec.opaque(Const(setattr), [owner, Const(name), item], {}, f"store to {rec.name_of(owner)}.{name}: {access.reason}")
     return None
+
+
+def store_instance(rec: Recorder, owner: Value, name: str, item: Value, setter: Any) -> None:
+    """Store into the instance dict of a constant or of a virtual instance, by `setter`."""
+    if type(owner) is Virtual:
+        assert owner.keys is not None
+        rec.mutation(owner)
+        rec.execute(setter, owner.obj, name, item.obj)
+        if name in owner.keys:
+            owner.items[owner.keys.index(name)] = item
+        else:
+            owner.keys.append(name)
+            owner.items.append(item)
+        return
+    held = owner.obj.__dict__
+    rec.pin_dict_of(owner.obj, held, rec.name_of(owner))
+    rec.write_call(setter, [owner, Const(name), item], f"{rec.name_of(owner)}.{name} = …")
+    rec.note_store(held, name, item, PinKind.DICT)
 
 
 @handles("STORE_ATTR")

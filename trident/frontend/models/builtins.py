@@ -235,6 +235,7 @@ def _dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 def _pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
     source = rec.resolve(source)
     if type(source) is Virtual and source.kind == "dict":
+        rec.fix_order(source)
         return list(zip(source.keys or (), source.items, strict=True))
     if type(source) is Const and type(source.obj) is dict:
         return rec.dict_items(source.obj, rec.name_of(source))
@@ -441,16 +442,20 @@ def _setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
-    """object.__setattr__(self, name, value), on a plain virtual instance."""
-    if kwargs or len(args) != 3 or type(args[0]) is not Virtual or args[0].kind != "instance" or type(args[1]) is not Const:
+    """object.__setattr__(self, name, value): into the instance dict of a constant or of a virtual instance."""
+    from trident.frontend.handlers.names import store_instance
+
+    if kwargs or len(args) != 3 or type(args[1]) is not Const or type(args[1].obj) is not str:
         return NotModelled
-    owner, name, keys = args[0], args[1].obj, args[0].keys
-    of_type = rec.read_type(type(owner.obj), name)  # type: ignore[arg-type]
-    if hasattr(type(of_type), "__set__") or keys is None:
+    owner, name = args[0], args[1].obj
+    if type(owner) is Traced or type(owner) is Virtual and owner.kind != "instance" or isinstance(owner.obj, type | types.ModuleType):
         return NotModelled
-    rec.mutation(owner)
-    rec.execute(object.__setattr__, owner.obj, name, args[2].obj)
-    operators.set_key(owner, name, args[2])
+    of_type = rec.read_type(type(owner.obj), name)
+    if hasattr(type(of_type), "__set__") or not hasattr(owner.obj, "__dict__"):
+        return NotModelled
+    if type(owner) is Const:
+        rec.pin_class_of(owner.obj, rec.name_of(owner))
+    store_instance(rec, owner, name, args[2], object.__setattr__)
     return Const(None)
 
 
@@ -530,6 +535,15 @@ def _fold(function: Callable[..., Any]) -> Model:
     return model
 
 
+def _str(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) == 1 and not kwargs and type(args[0].obj) is str:
+        rec.type_of(args[0])
+        return args[0]
+    answer = _fold(str)(rec, args, kwargs)
+    rec.mark_type(answer, str)
+    return answer
+
+
 def _math_operator(name: str, form: str) -> Model:
     """math.sqrt and the like have no native op; floor and ceil of an int are the int."""
 
@@ -590,7 +604,8 @@ _MODELS: dict[Any, Model] = {
     issubclass: _issubclass, callable: _callable, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, super: _super,
     object.__init__: _object_init, object.__new__: _object_new, object.__setattr__: _object_setattr, tuple.__new__: _tuple_new,
     functools.partial: _partial, globals: _globals, math.prod: _prod, math.floor: _math_operator("floor", "int"),
-    math.ceil: _math_operator("ceil", "int"), math.trunc: _math_operator("trunc", "int"),
+    math.ceil: _math_operator("ceil", "int"), math.trunc: _math_operator("trunc", "int"), str: _str, **{
+        function: _fold(function) for function in (repr, format, ascii, hex, oct, bin, chr, ord, complex)},
 }
 _FRAME_READERS: tuple[tuple[Any, str], ...] = (
     (locals, "reads the caller's locals"), (vars, "may read the caller's locals"), (dir, "may read the caller's locals"),

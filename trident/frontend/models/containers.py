@@ -180,12 +180,12 @@ def _setdefault(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _update(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    from trident.frontend.handlers.build import dict_pairs
+    from trident.frontend.handlers.build import ordered_pairs
 
     if not 1 <= len(args) <= 2 or not _is(args[0], "dict"):
         return NotModelled
     target: Virtual = args[0]  # type: ignore[assignment]
-    pairs: Any = dict_pairs(rec, args[1]) if len(args) == 2 else []
+    pairs: Any = ordered_pairs(rec, args[1]) if len(args) == 2 else []
     if pairs is None or any(subscripts.reaches(rec, item, target) for _, item in (*pairs, *kwargs.items())):
         return NotModelled
     rec.mutation(target)
@@ -198,6 +198,7 @@ def _update(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 def _dict_copy(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if len(args) != 1 or kwargs or not _is(args[0], "dict"):
         return NotModelled
+    rec.fix_order(args[0])  # type: ignore[arg-type]
     return rec.virtual_dict(list(args[0].keys or ()), list(args[0].items))  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,45 @@
+"""Native checks of whole dictionaries.
+
+Owns `i1 trident_dict_keys_are(ptr dict, ptr tuple)`: the keys of an exact dict are, in order, the str of an exact tuple. What must hold: it
+runs no Python code (keys that are not exact str differ), and needs the GIL.
+
+May import: llvmlite (through emit), emit, engine, layouts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from llvmlite import ir
+
+from trident.backend.native import emit, engine, layouts, pin_layout
+from trident.backend.native.emit import I1, I32, I64, NULL, PTR, i64
+
+KEYS_ARE: Final = "trident_dict_keys_are"
+
+
+@cache
+def load() -> engine.Compiled:
+    """Compile the functions and make them known."""
+    m = emit.Module("trident.dict_runtime")
+    f = m.function(KEYS_ARE, I1, [PTR, PTR])
+    dictionary, expected = f.args
+    no, yes = ir.Constant(I1, 0), ir.Constant(I1, 1)
+    count = f.load(expected, pin_layout.SIZE, I64)
+    with f.when(f.differ(f.call("PyDict_Size", I64, dictionary), count)):
+        f.ret(no)
+    position, key, value = f.variable(i64(0)), f.variable(NULL), f.variable(NULL)
+    unicode_type = m.external_variable("PyUnicode_Type")
+    with f.loop(i64(0), count) as index:
+        f.call("PyDict_Next", I32, dictionary, position, key, value)
+        found, wanted = f.load(key), f.load(f.item(f.at(expected, layouts.TUPLE_ITEMS), index))
+        with f.when(f.differ(found, wanted)):
+            with f.when(f.differ(f.load(found, layouts.OB_TYPE), unicode_type)):
+                f.ret(no)
+            with f.when(f.differ(f.call("PyUnicode_Compare", I32, found, wanted), emit.i32(0))):
+                f.ret(no)
+    f.ret(yes)
+    compiled = m.compile(opt=2)
+    engine.add_symbol(KEYS_ARE, compiled.address(KEYS_ARE))
+    return compiled
