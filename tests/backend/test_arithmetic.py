@@ -19,20 +19,23 @@ INT_OPS: dict[str, Callable[..., object]] = {
     "add_int": operator.add, "sub_int": operator.sub, "mul_int": operator.mul, "floordiv_int": operator.floordiv,
     "mod_int": operator.mod, "neg_int": operator.neg, "and_int": operator.and_, "or_int": operator.or_, "xor_int": operator.xor,
     "shl_int": operator.lshift, "shr_int": operator.rshift, "invert_int": operator.invert, "abs_int": abs,
-    "pow_int": lambda a, b: a**b if b < 200 or a in (-1, 0, 1) else None, "min_int": min, "max_int": max, "truediv_int": operator.truediv,
+    "pow_int": lambda a, b: a**b if b < 200 or a in (-1, 0, 1) else None, "min_int": min, "max_int": max,
+    "truediv_int": operator.truediv,
     "int_to_float": float, "int_to_bool": bool, **{f"{c}_int": getattr(operator, c) for c in COMPARISONS},
 }
 FLOAT_OPS: dict[str, Callable[..., object]] = {
     "add_float": operator.add, "sub_float": operator.sub, "mul_float": operator.mul, "div_float": operator.truediv,
     "neg_float": operator.neg, "abs_float": abs, "pow_float": operator.pow, "floordiv_float": operator.floordiv,
-    "mod_float": operator.mod, "float_to_int": int, "float_to_bool": bool, **{f"{c}_float": getattr(operator, c) for c in COMPARISONS},
+    "mod_float": operator.mod, "float_to_int": int, "float_to_bool": bool,
+    **{f"{c}_float": getattr(operator, c) for c in COMPARISONS},
 }
 UNARY = {*INT_UNARY, *FLOAT_UNARY, "int_to_float", "int_to_bool", "float_to_int", "float_to_bool"}
 
-edges = [0, 1, -1, 2, -2, 3, -3, 7, -7, 62, 63, 64, 65, -63, 2**31, -(2**31), 2**53, 2**53 + 1, -(2**53), 2**62, -(2**62), 2**63 - 1, -(2**63)]
+edges = [0, 1, -1, 2, -2, 3, -3, 7, -7, 62, 63, 64, 65, -63, 2**31, -(2**31), 2**53, 2**53 + 1, -(2**53), 2**62, -(2**62),
+         2**63 - 1, -(2**63)]
 ints = st.one_of(st.sampled_from(edges), st.integers(-100, 100), st.integers(-(2**63), 2**63 - 1))
-floats = st.one_of(st.floats(), st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.5, 1e308, -1e308, 5e-324, math.inf, -math.inf, math.nan,
-                                                 2.0**63, -(2.0**63), 9.2e18]), st.integers(-20, 20).map(float))
+floats = st.one_of(st.floats(), st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.5, 1e308, -1e308, 5e-324, math.inf,
+                                                 -math.inf, math.nan, 2.0**63, -(2.0**63), 9.2e18]), st.integers(-20, 20).map(float))
 
 
 def test_every_op_is_covered() -> None:

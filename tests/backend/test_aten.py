@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch_mlir import ir as mlir
 
+from tests.backend.cases import CASES, t
 from tests.backend.harness import MISS, Builder, Native
 from trident.backend.lowering.aten import supports
 from trident.backend.lowering.lower import lower
@@ -45,7 +46,9 @@ def test_every_schema_is_supported_or_refused_with_a_reason() -> None:
             continue
         supported += 1
         assert len(found.arguments) == len(schema.arguments) and found.returns == len(schema.returns)
-    total = supported + sum(reasons.values())
+    # torch up to 2.12 has named tensors, which Trident does not take: an operator of theirs is an opaque call.
+    named = sum(count for reason, count in reasons.items() if "takes a dimension name" in reason or "takes dimension names" in reason)
+    total = supported + sum(reasons.values()) - named
     print(f"{supported} of {total} operators can be called; refused: {dict(reasons)}")
     assert total > 3000 and supported / total > 0.97
 
@@ -136,78 +139,6 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and (a == b or a != a)
 
 
-def t(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    torch.manual_seed(sum(shape) + len(shape))
-    if dtype.is_floating_point:
-        return torch.randn(shape, dtype=dtype)
-    return torch.randint(0, 3, shape, dtype=dtype) if dtype != torch.bool else torch.randn(shape) > 0
-
-
-I64, BOOL, F64, BF16 = torch.int64, torch.bool, torch.float64, torch.bfloat16
-
-CASES: dict[str, tuple[Any, ...]] = {
-    # element-wise, scalars
-    "add.Tensor": (t(3, 4), t(4), 2), "add.Scalar": (t(3), 2.5, 3), "sub.Tensor": (t(3, 1), t(1, 4), 1), "rsub.Scalar": (t(3), 1.5, 2),
-    "mul.Tensor": (t(2, 3), t(2, 3, dtype=BF16)), "mul.Scalar": (t(4, dtype=I64), 3), "div.Tensor_mode": (t(5), t(5), "floor"),
-    "div.Tensor": (t(3, dtype=I64), t(3)), "pow.Tensor_Scalar": (t(3), 2.0), "pow.Scalar": (2, t(3)), "remainder.Scalar": (t(4), 0.7),
-    "lt.Scalar": (t(4), 0.1), "eq.Tensor": (t(3), t(3)), "clamp": (t(5), -0.5, None), "clamp.Tensor": (t(5), None, t(5)),
-    "where.self": (t(4, dtype=BOOL), t(4), t(4)), "where.ScalarOther": (t(4, dtype=BOOL), t(4), 5.0), "gelu": (t(5), "tanh"),
-    "softplus": (t(5), 1, 20), "leaky_relu": (t(5), 0.1), "silu": (t(5),), "masked_fill.Scalar": (t(3, 3), t(3, 3, dtype=BOOL), -1.0),
-    "lerp.Scalar": (t(3), t(3), 0.25), "addcmul": (t(3), t(3), t(3), 0.5), "bitwise_and.Tensor": (t(3, dtype=I64), t(3, dtype=I64)),
-    # in place
-    "add_.Tensor": (t(3), t(3), 2), "mul_.Scalar": (t(3), 2), "zero_": (t(3),), "fill_.Scalar": (t(3), 7), "copy_": (t(3), t(3, dtype=F64), False),
-    "masked_fill_.Scalar": (t(4), t(4, dtype=BOOL), 0), "relu_": (t(4),), "clamp_": (t(4), 0, 1), "unsqueeze_": (t(4), 0),
-    # views
-    "view": (t(2, 6), [3, -1]), "reshape": (t(2, 6).t(), [12]), "transpose.int": (t(2, 3), 0, 1), "permute": (t(2, 3, 4), [2, 0, 1]),
-    "expand": (t(3, 1), [3, 4], False), "squeeze.dim": (t(3, 1), 1), "unsqueeze": (t(3), -1), "slice.Tensor": (t(5, 6), 1, 1, None, 2),
-    "select.int": (t(4, 5), 0, -1), "narrow": (t(6), 0, 1, 3), "as_strided": (t(12), [2, 3], [4, 1], 1), "diagonal": (t(3, 3), 0, 0, 1),
-    "t": (t(2, 3),), "detach": (t(3),), "alias": (t(3),), "flatten.using_ints": (t(2, 3, 4), 0, 1), "movedim.int": (t(2, 3, 4), 0, 2),
-    "unfold": (t(8), 0, 3, 2), "view.dtype": (t(4), torch.int32), "contiguous": (t(3, 4).t(), torch.contiguous_format),
-    # lists
-    "split.Tensor": (t(6, 2), 2, 0), "split_with_sizes": (t(6), [1, 2, 3], 0), "chunk": (t(7), 3, 0), "unbind.int": (t(3, 2), 0),
-    "cat": ([t(2, 3), t(1, 3)], 0), "stack": ([t(3), t(3)], 1), "meshgrid.indexing": ([t(2), t(3)], "ij"), "broadcast_tensors": ([t(3, 1), t(4)],),
-    "einsum": ("ij,jk->ik", [t(2, 3), t(3, 4)], None), "block_diag": ([t(2, 2), t(1, 3)],), "tensor_split.sections": (t(7), 3, 0),
-    "_foreach_add.List": ([t(2), t(3)], [t(2), t(3)], 2), "_foreach_mul.ScalarList": ([t(2), t(3)], [2.0, 0.5]),
-    # reductions
-    "sum": (t(3, 4), None), "sum.dim_IntList": (t(3, 4), [1], True, F64), "mean": (t(3), None), "mean.dim": (t(3, 4), [0], False, None),
-    "sum.dim_IntList empty": (t(3, 4), None, False, None), "var.correction": (t(3, 4), [1], 1, True), "norm.ScalarOpt_dim": (t(3, 4), 2, [1], False),
-    "amax": (t(3, 4), [1], False), "argmax": (t(3, 4), 1, False), "argmax all": (t(3, 4), None, False), "max.dim": (t(3, 4), 1, False), "any": (t(3, dtype=BOOL),),
-    "cumsum": (t(5), 0, None), "prod.dim_int": (t(3, 4), 0, False, None), "logsumexp": (t(3, 4), [1], False), "all.dim": (t(3, 2, dtype=BOOL), 1, False),
-    "std_mean.correction": (t(3, 4), [0], 0.5, False), "aminmax": (t(6), None, False), "median.dim": (t(3, 5), 1, False),
-    # sorting, searching
-    "sort": (t(3, 5), 1, True), "sort.stable": (t(5), None, 0, False), "topk": (t(8), 3, -1, True, True), "argsort": (t(5), 0, False),
-    "unique_dim": (t(6, dtype=I64), 0, True, True, True), "nonzero": (t(6, dtype=BOOL),), "kthvalue": (t(7), 2, 0, False), "bucketize.Tensor": (t(5), torch.tensor([-1.0, 0.0, 1.0]), False, True),
-    # indexing
-    "index.Tensor": (t(4, 5), [t(3, dtype=I64), None]), "index.Tensor two": (t(4, 5), [None, t(3, dtype=I64)]), "index_select": (t(4, 5), 1, t(3, dtype=I64)),
-    "index_put": (t(4, 5), [t(3, dtype=I64)], t(5), True), "index_put_": (t(6), [t(2, dtype=I64)], t(2), False), "gather": (t(3, 4), 1, t(3, 2, dtype=I64), False),
-    "scatter.src": (t(3, 4), 1, t(3, 2, dtype=I64), t(3, 2)), "scatter.value": (t(3, 4), 1, t(3, 2, dtype=I64), 2.0), "masked_select": (t(5), t(5, dtype=BOOL)),
-    "index_add": (t(4, 2), 0, t(3, dtype=I64), t(3, 2), 0.5), "take_along_dim": (t(3, 4), t(3, 4, dtype=I64), 1), "index boolean.Tensor": (t(4), [t(4, dtype=BOOL)]),
-    # linear algebra, nn
-    "mm": (t(2, 3), t(3, 4)), "bmm": (t(2, 3, 4), t(2, 4, 5)), "matmul": (t(2, 3, 4), t(4, 5)), "addmm": (t(4), t(2, 3), t(3, 4), 2, 0.5), "dot": (t(5), t(5)),
-    "linear": (t(2, 3), t(4, 3), t(4)), "linear none": (t(2, 3), t(4, 3), None), "embedding": (t(7, 4), t(3, dtype=I64), -1, False, False),
-    "layer_norm": (t(2, 5), [5], t(5), t(5), 1e-5, False), "native_layer_norm": (t(2, 5), [5], None, t(5), 1e-5), "rms_norm": (t(2, 5), [5], t(5), None),
-    "softmax.int": (t(2, 5), -1, None), "log_softmax.int": (t(2, 5), 1, F64), "scaled_dot_product_attention": (t(1, 2, 4, 8), t(1, 2, 4, 8), t(1, 2, 4, 8), None, 0.0, True),
-    "conv2d": (t(1, 2, 6, 6), t(3, 2, 3, 3), t(3), [1, 1], [1, 1], [1, 1], 1), "convolution": (t(1, 2, 6), t(3, 2, 3), None, [2], [0], [1], False, [0], 1),
-    "max_pool2d": (t(1, 2, 6, 6), [2, 2], [], [0, 0], [1, 1], False), "avg_pool2d": (t(1, 2, 6, 6), [2, 2], [2, 2], [0, 0], False, True, None),
-    "batch_norm": (t(2, 3, 4), t(3), t(3), t(3), t(3).abs(), False, 0.1, 1e-5, True), "group_norm": (t(2, 4, 3), 2, None, None, 1e-5, True),
-    "nll_loss_nd": (t(3, 5), t(3, dtype=I64), None, 1, -100), "cross_entropy_loss": (t(3, 5), t(3, dtype=I64), None, 1, -100, 0.1),
-    "upsample_nearest2d": (t(1, 1, 3, 3), [6, 6], None, 2.0), "upsample_nearest2d.vec": (t(1, 1, 3, 3), None, [2.0, 2.0]), "pad": (t(3, 4), [1, 2], "constant", 0.5),
-    "_scaled_dot_product_flash_attention_for_cpu": (t(1, 2, 4, 8), t(1, 2, 4, 8), t(1, 2, 4, 8), 0.0, False), "linalg_norm": (t(3, 3), None, None, False, None),
-    "linalg_qr": (t(3, 3), "reduced"), "svd": (t(3, 2), True, True), "cosine_similarity": (t(2, 5), t(2, 5), 1, 1e-8), "bilinear": (t(2, 3), t(2, 4), t(5, 3, 4), None),
-    # factories and conversions
-    "zeros": ([2, 3], torch.float64, None, "cpu", False), "full": ([2], 7, None, None, None, None), "arange": (5, None, None, None, None), "full float": ([2], 1.5, torch.float16, torch.strided, "cpu", None),
-    "arange.start_step": (1, 10, 3, torch.int32, None, "cpu", None), "linspace": (0, 1, 5, None, None, None, None), "eye": (3, None, None, None, None), "scalar_tensor": (2.5, None, None, None, None),
-    "zeros_like": (t(3, 2), None, None, None, None, None), "full_like": (t(3, 2), 2, F64, None, None, None, torch.preserve_format), "new_zeros": (t(2), [4], None, None, None, None),
-    "_to_copy": (t(3), BF16, None, None, None, False, None), "to.dtype": (t(3), F64, False, True, None), "to.dtype_layout": (t(3), F64, None, "cpu", None, False, False, None),
-    "to.device": (t(3), "cpu", F64, False, False, None), "clone": (t(3, 4).t(), torch.contiguous_format), "type_as": (t(3), t(1, dtype=F64)), "tril": (t(4, 4), -1), "repeat": (t(2), [2, 2]),
-    # numbers
-    "equal": (t(3), t(3)), "allclose": (t(3), t(3), 1e-5, 1e-8, False), "is_nonzero": (torch.ones(1),), "size.int": (t(3, 4), 1), "dim": (t(3, 4),), "promote_types": (torch.int32, torch.float16),
-    "result_type.Scalar": (t(3, dtype=I64), 2.5), "sym_size.int": (t(3, 4), 1), "sym_numel": (t(3, 4),), "is_same_size": (t(3), t(3)), "stride.int": (t(3, 4), 0), "can_cast": (torch.float32, torch.int64),
-    # out=
-    "add.out": (t(3), t(3), 1, torch.zeros(3)), "max.dim_max": (t(3, 4), 1, False, torch.zeros(3), torch.zeros(3, dtype=I64)), "sort.values": (t(5), 0, False, torch.zeros(5), torch.zeros(5, dtype=I64)),
-}
-
-
 def split_case(case: str) -> tuple[str, str]:
     """"index.Tensor two" -> ("index", "Tensor"); "index boolean.Tensor" -> the same."""
     name, _, overload = case.partition(".")
@@ -219,10 +150,10 @@ def eager(name: str, overload: str, args: tuple[Any, ...]) -> Any:
     positional = [a for a, s in zip(args, schema.arguments, strict=True) if not s.kwarg_only]
     keyword = {s.name: a for a, s in zip(args, schema.arguments, strict=True) if s.kwarg_only}
     result = getattr(getattr(torch.ops.aten, name), overload or "default")(*positional, **keyword)
-    results = result if isinstance(result, tuple) else (result,)
+    results = result if isinstance(result, tuple) else () if result is None else (result,)
     flat: list[Any] = []
     for item in results:
-        flat += [len(item), item[0]] if isinstance(item, list) else [] if item is None else [item]
+        flat += [len(item), item[0]] if isinstance(item, list) else [item]
     return [SCALAR_TYPES[v] if isinstance(v, torch.dtype) else v for v in flat]
 
 
@@ -256,8 +187,7 @@ def test_most_kinds_of_parameters_are_exercised() -> None:
     used = {a.type.name for case in CASES for a in aten_abi.signature(*split_case(case)).arguments}
     missing = set(aten_abi.PARAMETERS) - used
     # Never in an operator that Python users call, or covered elsewhere.
-    assert missing <= {"std::optional<at::Generator>", "signed char", "c10::Layout", "c10::MemoryFormat", "c10::Device", "std::array<bool, 2ul>", "std::array<bool, 3ul>",
-                       "std::array<bool, 4ul>", "c10::ArrayRef<double>"}, missing
+    assert missing <= {"std::optional<at::Generator>", "signed char", "c10::Layout", "std::array<bool, 2ul>", "std::array<bool, 4ul>"}, missing
 
 
 def test_a_result_that_is_an_argument_is_that_object() -> None:
@@ -311,7 +241,8 @@ def test_backward_runs() -> None:
     n = Native(b.give(z))
     a, c = t(2, 3), t(3, 4)
     mine, theirs = c.clone().requires_grad_(), c.clone().requires_grad_()
-    assert same(n(a, mine), (out := (a @ theirs).relu().sum())) and out.requires_grad
+    out = (a @ theirs).relu().sum()
+    assert same(n(a, mine), out) and out.requires_grad
     out.backward()
     assert torch.equal(mine.grad, theirs.grad)  # type: ignore[arg-type]
 

@@ -124,20 +124,20 @@ def check(fn: Callable[..., object], *arguments: tuple[object, ...], expect_trac
             expected = observe(fn, clone(args))
             agree(expected, observe(jitted, clone(args)), f"round {round_}")
     for args in arguments:
-        expected = observe(fn, clone(args))
-        _check_reference(fn, entry, args, expected)
+        _check_reference(fn, entry, args)
     if expect_trace:
         assert entry.specializations, [a.text for a in entry.aborts]
         assert entry.cell.hits > 0, list(entry.last_misses)
     return entry
 
 
-def _check_reference(fn: Callable[..., object], entry: trident.api.Entry, args: tuple[object, ...], expected: Observed) -> None:
+def _check_reference(fn: Callable[..., object], entry: trident.api.Entry, args: tuple[object, ...]) -> None:
     if entry.function.__code__.co_flags & 0x0C:
         return
     bound = inspect.signature(fn).bind(*args)
     bound.apply_defaults()
     args = tuple(bound.arguments.values())
+    expected = observe(fn, clone(args))
     for specialization in entry.roots:
         try:
             seen = observe(lambda *a, s=specialization: run_trace(s.trace, (*a, entry.function)), clone(args))

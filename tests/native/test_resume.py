@@ -18,7 +18,7 @@ import pytest
 
 from trident.backend.native import layouts
 from trident.backend.native.evaluator import count_frames
-from trident.backend.native.resume import resume
+from trident.backend.native.resume import call, resume
 from trident.errors import ResumeError
 from trident.ir.trace import NULL, Frame
 
@@ -88,12 +88,10 @@ def test_frames_nest() -> None:
 
 def test_frames_of_ours_are_not_in_between() -> None:
     """The resumed frame's caller is the innermost frame of the user's: the package's own are hidden from it."""
-    own = Frame.__module__.replace("trace", "")
     source = "def recorder(frames):\n    return resume(frames)\n"
     namespace = {"resume": resume}
     path = sys.modules[resume.__module__].__file__ or ""
     exec(compile(source, path.replace("resume.py", "recorder.py"), "exec"), namespace)
-    assert own
     before = sys._getframe()
     result = namespace["recorder"](three_frames()[2:])
     assert result == (7, ["callee", "test_frames_of_ours_are_not_in_between",
@@ -107,6 +105,27 @@ def test_frames_of_ours_are_not_in_between() -> None:
     with pytest.warns(UserWarning, match="look") as caught:
         namespace["recorder"]([frame])
     assert caught[0].filename == __file__
+
+
+def test_call_hides_frames_of_ours() -> None:
+    source = "def recorder(*args):\n    return call(*args)\n"
+    namespace = {"call": call}
+    exec(compile(source, (sys.modules[resume.__module__].__file__ or "").replace("resume.py", "recorder.py"), "exec"), namespace)
+
+    def user(a, *, b=2):
+        assert sys._getframe().f_back is here
+        if b == 0:
+            raise LookupError
+        return a, b
+
+    here = sys._getframe()
+    assert namespace["recorder"](user, (1,)) == (1, 2)
+    assert namespace["recorder"](user, (1,), {"b": 3}) == (1, 3)
+    with pytest.raises(LookupError):
+        namespace["recorder"](user, (1,), {"b": 0})
+    with pytest.raises(TypeError, match="missing 1 required"):
+        namespace["recorder"](user)
+    assert sys._getframe() is here and namespace["recorder"](sys._getframe) is here
 
 
 def test_exception_crosses_frames_with_the_users_lines() -> None:

@@ -205,6 +205,23 @@ def test_calls(limit):
     assert torch.equal(o[1], x * 2 if limit > 3 else x + 1)
 
 
+@triton.jit(noinline=True)
+def separate(v, k):
+    return v * k
+
+
+@triton.jit
+def calls_separate(x, o, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i) * separate(tl.load(x), 3.0) + separate(separate(2.0, 2), 2))
+
+
+def test_noinline():
+    x, o = torch.randn(128), torch.zeros(128)
+    calls_separate[(1,)](x, o, 128)
+    assert torch.equal(o, x * (x[0] * 3) + 8)
+
+
 @triton.jit
 def nested(x, o, n, m, B: tl.constexpr):
     acc = tl.zeros((B,), tl.float32)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from trident.backend.native.engine import Compiled
 from trident.backend.native.fast import compile_fast
 
 
@@ -46,12 +47,12 @@ class Dispatch:
         from trident.backend.native import callable as _callable  # noqa: F401
 
         sweep()
-        self._inside = previous._inside if previous else ctypes.c_uint64(0)
+        self._inside: ctypes.c_uint64 = previous._inside if previous else ctypes.c_uint64(0)
         self._older: list[_Closable] = [*previous._older, previous._compiled] if previous else []
-        self._hits = (ctypes.c_uint64 * max(len(addresses), 1))()
-        self._keep = [*previous._keep, previous._hits] if previous else []
+        self._hits: Any = (ctypes.c_uint64 * max(len(addresses), 1))()
+        self._keep: list[Any] = [*previous._keep, previous._hits] if previous else []
         text = _text(addresses, ctypes.addressof(self._inside), ctypes.addressof(self._hits))
-        self._compiled = compile_fast(text, name=f"trident.dispatch.{name}")
+        self._compiled: Compiled = compile_fast(text, name=f"trident.dispatch.{name}")
         self.address = self._compiled.address("dispatch")
 
     @property

@@ -57,6 +57,7 @@ class Core:
         self.births = 0  # virtual objects made
         self.pure_births = 0  # its value when the effect-free code began
         self.guard_count = 0
+        self.hoist_epoch = 0 if not bridge else -1  # epoch for which the builder has a place to hoist to
         self.snapshots = SnapshotWriter(self)
 
     # ------------------------------------------------------------------------------------------------- user code
@@ -99,6 +100,8 @@ class Core:
         if self.state_serial != self.serial:
             if self.mutation_serial == self.serial and not self.in_entry:
                 raise RecorderBug("an effect after a change to a virtual object in the same instruction")
+            if self.in_entry:
+                self.builder.hoist_here()
             self._write_state()
         self.in_entry = False
         self.effect_serial = self.serial
@@ -144,9 +147,29 @@ class Core:
         self.builder.guard(cond, expected, self.info(text, kind))
 
     def write_pin(self, kind: PinKind, owner: object, key: str, expected: object, text: str) -> None:
-        """`trident.pin`, unconditionally (`pin` of heap.py writes only what is not covered)."""
-        self.may_exit()
-        self.builder.pin(Pin(kind, owner, key, expected, self.info(text, "key" if kind is PinKind.DICT else "identity")))
+        """`trident.pin`, unconditionally (`pin` of heap.py writes only what is not covered).
+
+        It is written where the present epoch began (for the first one: in the entry region), because nothing since can have
+        changed what it checks."""
+        pin = Pin(kind, owner, key, expected, self.info(text, "key" if kind is PinKind.DICT else "identity"))
+        if self.in_entry:
+            self.builder.pin(pin)
+            return
+        if self.hoist_epoch != self.epoch:
+            self.may_exit()
+            self.builder.hoist_here()
+            self.hoist_epoch = self.epoch
+        with self.builder.hoisted():
+            self.builder.pin(pin)
+
+    def guard_argument(self, op: str, value: Traced, kind: str, text: str, **attrs: object) -> None:
+        """A guard on an immutable fact of an object (its type, its identity): for an argument it is written at the entry."""
+        if self.in_entry or not value.facts.get("argument") or self.hoist_epoch < 0:
+            self.guard(self.builder.op(op, value.ssa, **attrs), True, kind, text)
+            return
+        self.guard_count += 1
+        with self.builder.hoisted():
+            self.builder.guard(self.builder.op(op, value.ssa, **attrs), True, self.info(text, kind))
 
     # ------------------------------------------------------------------------------------------------------- ops
     def op(self, name: str, *operands: mlir.Value, values: list[mlir.Value] | tuple[()] = (), **attrs: object) -> mlir.Value:

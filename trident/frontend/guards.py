@@ -45,15 +45,15 @@ class Guarding(Core):
     def _guard_type(self, value: Traced) -> None:
         obj, cls, name = value.obj, type(value.obj), value.origin or "value"
         if cls is int and fits(obj):  # type: ignore[arg-type]
-            cond = self.builder.op("int_fits", value.ssa)
-            self.guard(cond, True, "type", f"type({name}) is int")
+            self.guard_argument("int_fits", value, "type", f"type({name}) is int")
             value.facts["fits"] = True
         elif obj is None:
-            self.guard(self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(None)), True, "identity", f"{name} is None")
+            index = self.builder.constant_index(None)
+            self.guard_argument("is_constant", value, "identity", f"{name} is None", index=index)
             value.facts["constant"] = Const(None, value.origin)
         else:
-            cond = self.builder.op("type_is", value.ssa, index=self.builder.constant_index(cls))
-            self.guard(cond, True, "type", f"type({name}) is {cls.__qualname__}")
+            index = self.builder.constant_index(cls)
+            self.guard_argument("type_is", value, "type", f"type({name}) is {cls.__qualname__}", index=index)
         value.known_type = cls
 
     def number_kind(self, value: Value) -> str | None:
@@ -167,15 +167,14 @@ class Guarding(Core):
             cond = self.builder.op("eq_float", self.ssa(value, "float"), self.builder.float(obj))  # type: ignore[arg-type]
             self.guard(cond, True, "value", f"{name} == {obj} ({why})")
         elif value.kind == "object" and not (value.facts.get("fresh") and is_made_anew(obj)):
-            cond = self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(obj))
-            self.guard(cond, True, "identity", f"{name} is {_describe(obj)} ({why})")
+            text = f"{name} is {_describe(obj)} ({why})"
+            self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(obj))
         else:
             raise Leave("promote", f"{why}: {name} ({type(obj).__name__}) cannot be a constant")
 
     def guard_identity(self, value: Traced, text: str) -> None:
         """Guard that an object value is the object of this execution."""
-        cond = self.builder.op("is_constant", value.ssa, index=self.builder.constant_index(value.obj))
-        self.guard(cond, True, "identity", text)
+        self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(value.obj))
         value.facts["constant"] = Const(value.obj, value.origin)
         value.known_type = type(value.obj)
 
@@ -232,7 +231,7 @@ class Guarding(Core):
     def _after_escape(self, virtual: Virtual) -> None:
         if virtual.kind in MUTABLE:
             traced = Traced(virtual.obj, virtual.escaped, "", type(virtual.obj))
-            traced.facts["fresh"] = True
+            traced.facts["fresh"] = traced.facts["new"] = True
             virtual.state["traced"] = traced
 
     def _make(self, virtual: Virtual) -> mlir.Value:

@@ -256,8 +256,8 @@ def record(function: FunctionType, bound: tuple[object, ...], services: Services
     args = builder.args
     locals_: list[Entry] = [NULL] * info.n_locals
     for n, obj in enumerate(bound):
-        locals_[n] = Traced(obj, args[n], info.names[n])
-    own = Traced(function, args[-1], function.__qualname__, FunctionType)
+        locals_[n] = Traced(obj, args[n], info.names[n], facts={"argument": True})
+    own = Traced(function, args[-1], function.__qualname__, FunctionType, facts={"argument": True})
     frame = RecordedFrame(own, info, locals_)
     rec.frames.append(frame)
     rec.enter(frame)
@@ -287,4 +287,6 @@ def record_bridge(snapshot: Snapshot, values: tuple[object, ...], services: Serv
     builder.line = snapshot.line
     rec.serial += 1
     rec.may_exit()  # the state of the bridge's start
+    builder.hoist_here()
+    rec.hoist_epoch = 0
     return rec.run()

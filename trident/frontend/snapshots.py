@@ -145,6 +145,7 @@ class Reviver:
     def _slot(self, index: int) -> Traced:
         if index not in self._slots:
             value = Traced(self._values[index], self._args[index], "", self._types[index])
+            value.facts["argument"] = True
             if value.known_type is int:
                 value.facts["fits"] = True
             self._slots[index] = value

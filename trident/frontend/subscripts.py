@@ -196,7 +196,7 @@ def _store_builtin(rec: Recorder, a: Value, index: Value, item: Value) -> None:
     rec.write_call(operator.setitem, [a, index, item], f"item assignment of a {type(a.obj).__name__}")
     if type(a) is Const:
         rec.note_store(a.obj, "", item, PinKind.LIST if type(a.obj) is list else PinKind.DICT_KEYS)  # type: ignore[arg-type]
-    elif not (type(a) is Traced and a.facts.get("fresh")):
+    elif not (type(a) is Traced and a.facts.get("new")):
         rec.changed_anything()  # it may be one of the constants
 
 

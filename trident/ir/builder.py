@@ -10,7 +10,8 @@ May import: torch_mlir, ir.*.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from torch_mlir import ir
 from torch_mlir.dialects import func
@@ -64,6 +65,8 @@ class TraceBuilder:
                 function = func.FuncOp("trace", ([obj] * n_args, [obj]))
                 self._block = function.add_entry_block()
             self._at = ir.InsertionPoint(self._block)
+        self._hoist_at: ir.InsertionPoint | None = None
+        self._hoist_next = False
         self.trace = Trace(name, module, parent=parent)
 
     # ------------------------------------------------------------------------------------------------------ basics
@@ -86,7 +89,25 @@ class TraceBuilder:
                 attributes: dict[str, ir.Attribute]) -> list[ir.Value]:
         with self._ctx, self._location(), self._at:
             op = ir.Operation.create(name, results=list(results), operands=list(operands), attributes=attributes)
+            if self._hoist_next:
+                self._hoist_at, self._hoist_next = ir.InsertionPoint(op), False
         return list(op.results)
+
+    def hoist_here(self) -> None:
+        """Ops written under `hoisted` go to this place (before the op that is created next) from now on."""
+        self._hoist_at, self._hoist_next = None, True
+
+    @contextmanager
+    def hoisted(self) -> Iterator[None]:
+        """Write ops at the place of the last `hoist_here` (their operands must be block arguments, or made in here)."""
+        saved, pending = self._at, self._hoist_next
+        self._hoist_next = False
+        if self._hoist_at is not None:
+            self._at = self._hoist_at
+        try:
+            yield
+        finally:
+            self._at, self._hoist_next = saved, pending
 
     def _attribute(self, value: object) -> ir.Attribute:
         match value:

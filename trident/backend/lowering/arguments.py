@@ -1,7 +1,7 @@
 """Making the bits of each kind of C++ parameter from an operand of the IR.
 
-Owns one method per `CxxType.kind`. A method gives what its type's passing needs: an address (POINTER), a register (DOUBLE), a value
-and a flag (OPT_DOUBLE), or a list of 64-bit words (WORDS, MEMORY). What must hold: storage is on the program's stack, borrowed from
+Owns one method `make_<kind>` per `CxxType.kind`. A method gives what its type's passing needs: an address (POINTER), a register
+(DOUBLE), a value and a flag (OPT_DOUBLE), or a list of 64-bit words (WORDS, MEMORY). What must hold: storage is on the program's stack, borrowed from
 the operands for the time of the call; what must be destroyed after it is, also where the call throws.
 
 May import: lowering.*, native.aten_abi, native.frame, native.torch_layouts.
@@ -84,22 +84,22 @@ class Conversions:
             return self.f.value(f"{'sitofp i64' if value.kind == 'int' else 'uitofp i1'} {self.f.scalar(value)} to double")
         unsupported(self.operator, name, cxx, value)
 
-    def bool(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_bool(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         if value.kind != "bool":
             unsupported(self.operator, name, cxx, value)
         return [self._int(name, cxx, value)]
 
-    def int(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_int(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         return [self._int(name, cxx, value)]
 
-    def small(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_small(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         """One byte; the rest of the register is not looked at."""
         return [self._int(name, cxx, value)]
 
-    def double(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_double(self, name: str, cxx: CxxType, value: Value) -> str:
         return self._float(name, cxx, value)
 
-    def symint(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_symint(self, name: str, cxx: CxxType, value: Value) -> str:
         """By value, but not trivially: the callee gets the address of a temporary that it may move from."""
         base = self.f.temporary(1)
         self.f.store("i64", self._symint(name, cxx, value), base)
@@ -107,7 +107,7 @@ class Conversions:
 
     # -------------------------------------------------------------------------------------------------------- optionals
 
-    def optional_small(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_optional_small(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         """Value in the first byte, flag in the second."""
         if value.kind == "none":
             return ["0"]
@@ -116,20 +116,20 @@ class Conversions:
         byte = self.f.value(f"and i64 {self._int(name, cxx, value)}, 255")
         return [self.f.value(f"or i64 {byte}, 256")]
 
-    def optional_int(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_optional_int(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         return ["0", "0"] if value.kind == "none" else [self._int(name, cxx, value), "1"]
 
-    def optional_double(self, name: str, cxx: CxxType, value: Value) -> tuple[str, str]:
+    def make_optional_double(self, name: str, cxx: CxxType, value: Value) -> tuple[str, str]:
         return ("0.0", "0") if value.kind == "none" else (self._float(name, cxx, value), "1")
 
-    def optional_symint(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_optional_symint(self, name: str, cxx: CxxType, value: Value) -> str:
         base = self.f.temporary(2)
         none = value.kind == "none"
         self.f.store("i64", "0" if none else self._symint(name, cxx, value), base)
         self.f.store("i64", "0" if none else "1", base, 8)
         return base
 
-    def optional_generator(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_optional_generator(self, name: str, cxx: CxxType, value: Value) -> str:
         if value.kind != "none":
             unsupported(self.operator, name, cxx, value)
         base = self.f.temporary(2)
@@ -151,10 +151,10 @@ class Conversions:
             return self.f.value(f"or i64 {low}, {high}")
         unsupported(self.operator, name, cxx, value)
 
-    def device(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_device(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         return [self._device(name, cxx, value)]
 
-    def optional_device(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_optional_device(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         if value.kind == "none":
             return ["0"]
         return [self.f.value(f"or i64 {self._device(name, cxx, value)}, {1 << 16}")]
@@ -179,7 +179,7 @@ class Conversions:
         self.f.store("i64", reg if known is None else str(known - (1 << 64) if known >> 63 else known), base,
                      offset + torch_layouts.SCALAR_VALUE)
 
-    def scalar(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_scalar(self, name: str, cxx: CxxType, value: Value) -> str:
         if value.place is Place.CONST:
             tag, _, known = self._scalar_words(name, cxx, value)
             return self.f.constant([tag, 0, known or 0, 0], align=16)
@@ -187,7 +187,7 @@ class Conversions:
         self._store_scalar(base, 0, name, cxx, value)
         return base
 
-    def optional_scalar(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_optional_scalar(self, name: str, cxx: CxxType, value: Value) -> str:
         if value.kind == "none":
             return self.f.constant([0] * 6, align=16)
         base = self.f.temporary(6, align=2)
@@ -195,7 +195,7 @@ class Conversions:
         self.f.store("i64", "1", base, torch_layouts.SCALAR_SIZE)
         return base
 
-    def scalar_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_scalar_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         items = self._items(name, cxx, value)
         base = self.f.temporary(max(4 * len(items), 1), align=2)
         for index, item in enumerate(items):
@@ -231,51 +231,53 @@ class Conversions:
                 self.f.store("i64", convert(name, cxx, item), base, 8 * index)
         return [self._word(base), str(len(items))]
 
-    def int_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_int_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         return self._numbers(name, cxx, value, "int")
 
-    symint_list = int_list
+    make_symint_list = make_int_list
 
-    def double_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
-        return self._numbers(name, cxx, value, "double")
-
-    def optional_int_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_optional_int_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         return ["0", "0", "0"] if value.kind == "none" else [*self._numbers(name, cxx, value, "int"), "1"]
 
-    optional_symint_list = optional_int_list
+    make_optional_symint_list = make_optional_int_list
 
-    def optional_double_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_optional_double_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         return ["0", "0", "0"] if value.kind == "none" else [*self._numbers(name, cxx, value, "double"), "1"]
 
-    def bool_array(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_bool_array(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         items = self._items(name, cxx, value)
-        if len(items) != cxx.size or any(item.place is not Place.CONST or item.kind != "bool" for item in items):
+        if len(items) != cxx.size or any(item.kind != "bool" for item in items):
             unsupported(self.operator, name, cxx, value)
-        return [str(sum(int(item.const) << 8 * index for index, item in enumerate(items)))]
+        word = str(sum(int(item.const) << 8 * n for n, item in enumerate(items) if item.place is Place.CONST))
+        for n, item in enumerate(items):
+            if item.place is not Place.CONST:
+                byte = self.f.value(f"shl i64 {self._int(name, cxx, item)}, {8 * n}")
+                word = self.f.value(f"or i64 {word}, {byte}")
+        return [word]
 
     # ----------------------------------------------------------------------------------------------------------- strings
 
-    def string(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_string(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         if value.kind != "str" or value.place is not Place.CONST:
             unsupported(self.operator, name, cxx, value)
         data = value.const.encode()
         return [str(len(data)), self._word(self.f.constant_bytes(data))]
 
-    def optional_string(self, name: str, cxx: CxxType, value: Value) -> list[str]:
-        return ["0", "0", "0"] if value.kind == "none" else [*self.string(name, cxx, value), "1"]
+    def make_optional_string(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+        return ["0", "0", "0"] if value.kind == "none" else [*self.make_string(name, cxx, value), "1"]
 
     # ----------------------------------------------------------------------------------------------------------- tensors
 
-    def tensor(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_tensor(self, name: str, cxx: CxxType, value: Value) -> str:
         if value.kind != "tensor":
             unsupported(self.operator, name, cxx, value)
         return self.f.tensor(value)
 
-    def optional_tensor(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_optional_tensor(self, name: str, cxx: CxxType, value: Value) -> str:
         if value.kind == "none":
             return self.f.constant([0, 0])
         base = self.f.temporary(2)
-        self.f.store("ptr", self.f.load(self.tensor(name, cxx, value)), base)
+        self.f.store("ptr", self.f.load(self.make_tensor(name, cxx, value)), base)
         self.f.store("i64", "1", base, 8)
         return base
 
@@ -290,14 +292,14 @@ class Conversions:
         base = self.f.temporary(max(len(items), 1))
         for index, item in enumerate(items):
             none = optional and item.kind == "none"
-            self.f.store("ptr", "null" if none else self.f.load(self.tensor(name, cxx, item)), base, 8 * index)
+            self.f.store("ptr", "null" if none else self.f.load(self.make_tensor(name, cxx, item)), base, 8 * index)
         return base, str(len(items))
 
-    def tensor_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
+    def make_tensor_list(self, name: str, cxx: CxxType, value: Value) -> list[str]:
         base, count = self._tensor_array(name, cxx, value)
         return [self._word(base), count]
 
-    def ilist(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_ilist(self, name: str, cxx: CxxType, value: Value) -> str:
         """IListRef over an ArrayRef: its pointer and length, and the tag."""
         base, count = self._tensor_array(name, cxx, value)
         out = self.f.temporary(torch_layouts.ILIST_SIZE // 8)
@@ -306,7 +308,7 @@ class Conversions:
         self.f.store("i64", str(torch_layouts.ILIST_UNBOXED), out, torch_layouts.ILIST_TAG)
         return out
 
-    def optional_tensor_list(self, name: str, cxx: CxxType, value: Value) -> str:
+    def make_optional_tensor_list(self, name: str, cxx: CxxType, value: Value) -> str:
         """A c10::List of its own, in a slot."""
         base, count = self._tensor_array(name, cxx, value, optional=True)
         holder = Value("other")

@@ -82,7 +82,7 @@ class _Call:
 
 
 def _argument(call: _Call, conversions: Conversions, name: str, cxx: CxxType, value: Value) -> None:
-    convert = getattr(conversions, cxx.kind)
+    convert = getattr(conversions, f"make_{cxx.kind}")
     made = convert(name, cxx, value)
     match cxx.passing:
         case Passing.POINTER:

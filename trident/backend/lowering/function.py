@@ -58,6 +58,7 @@ class Function:
     lines: list[str] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     pinned: set[int] = field(default_factory=set)
+    pending_pins: list[int] = field(default_factory=list)
     pin_tables: list[PinTable] = field(default_factory=list)
     declarations: dict[str, str] = field(default_factory=dict)
     globals: list[str] = field(default_factory=list)

@@ -35,8 +35,8 @@ def leave(f: Function, op: Op) -> None:
     f.leave(f.site(op.text("reason")))
 
 
-def _movable(f: Function, name: str) -> bool:
-    """Whether a later pin may be checked before an op of this name."""
+def passes_pins(f: Function, name: str) -> bool:
+    """Whether a pin may be checked on the other side of an op of this name."""
     if name in ("torch.prim.ListConstruct",) or name.startswith("torch.constant."):
         return True
     spec = BY_NAME.get(name)
@@ -44,24 +44,34 @@ def _movable(f: Function, name: str) -> bool:
         return False
     if spec.effect is Effect.PURE and not spec.may_exit:
         return True
-    # Before the first state leaving is a miss wherever it happens, so reads and guards may swap with pins.
+    # Before the first state leaving is a miss wherever it happens, so reads and guards may swap with pins: what a pin is about
+    # is a constant of the trace, which stays what it is for the code in between.
     return f.state < 0 and spec.effect in (Effect.PURE, Effect.READ)
 
 
 @rule("trident.pin", leaves=True)
 def pin(f: Function, op: Op) -> None:
-    """The first pin of a run checks all of them."""
+    """Pins are checked together: in the entry region after all other guards, which are cheaper; later, at the first of a run."""
     if op.index in f.pinned:
         return
-    indices: list[int] = []
+    if f.state < 0:
+        f.pending_pins.append(op.integer("index"))
+        return
     for other in f.ops[op.index:]:
         if other.name == op.name:
             f.pinned.add(other.index)
-            if (index := other.integer("index")) not in indices:
-                indices.append(index)
-        elif not _movable(f, other.name):
+            f.pending_pins.append(other.integer("index"))
+        elif not passes_pins(f, other.name):
             break
-    pins = [f.trace.pins[index] for index in indices]
+    flush_pins(f)
+
+
+def flush_pins(f: Function) -> None:
+    """Check the pins that are due."""
+    if not f.pending_pins:
+        return
+    pins = [f.trace.pins[index] for index in dict.fromkeys(f.pending_pins)]
+    f.pending_pins.clear()
     try:
         table = PinTable(pins)
     except NotImplementedError as error:
@@ -69,7 +79,7 @@ def pin(f: Function, op: Op) -> None:
     f.pin_tables.append(table)
     f.need_gil()
     failed = f.call("trident_pins", "i1", f"ptr {f.pointer(table.address)}", f"i64 {table.count}")
-    f.leave_if(failed, f.site(op.name, guard=pins[0].info))
+    f.leave_if(failed, f.site("trident.pin", guard=pins[0].info))
 
 
 def _entry(f: Function, value: Value) -> tuple[BoxKind, int]:

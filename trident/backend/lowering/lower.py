@@ -25,6 +25,8 @@ def lower(trace: Trace) -> Function:
     for index, argument in enumerate(arguments):
         argument.place, argument.index, argument.steady = Place.ARG, index, True
     for op in f.ops:
+        if f.pending_pins and not guards.passes_pins(f, op.name):
+            guards.flush_pins(f)
         rule_of(op.name).emit(f, op)
         f.finish(op)
     return f

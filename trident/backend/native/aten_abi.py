@@ -89,7 +89,6 @@ _ROWS: Final = (
     CxxType("c10::OptionalArrayRef<long>", "optional_int_list", _M, 24, ("Optional[List[int]]",)),
     CxxType("c10::OptionalArrayRef<c10::SymInt>", "optional_symint_list", _M, 24, ("Optional[List[int]]",)),
     CxxType("std::optional<c10::ArrayRef<double>>", "optional_double_list", _M, 24, ("Optional[List[float]]",)),
-    CxxType("c10::ArrayRef<double>", "double_list", _W, 16, ("List[float]",)),
     CxxType("std::array<bool, 2ul>", "bool_array", _W, 2, ("List[bool]",)),
     CxxType("std::array<bool, 3ul>", "bool_array", _W, 3, ("List[bool]",)),
     CxxType("std::array<bool, 4ul>", "bool_array", _W, 4, ("List[bool]",)),

@@ -1,8 +1,9 @@
 """The evaluator (PEP 523): frames of ordinary functions captured at their entry.
 
 Owns the interpreter's evaluator slot while a hook is installed, the per-thread switch, and the verdict on each code object. What
-must hold: only frames of threads in which a hook is active are looked at; every frame that is not captured goes on to the evaluator
-that was there before; a captured frame runs none of its instructions, and CPython clears and pops it as after any other call.
+must hold: only frames of threads in which a hook is active are looked at; every frame that is not captured goes on to the
+evaluator that was there before; a captured frame runs none of its instructions, and CPython clears and pops it as after any other
+call.
 
 May import: llvmlite through emit, layouts, callable (entry cells), tracebacks.
 
@@ -10,10 +11,10 @@ Chaining. Each evaluator function that we put into the slot has the one that it 
 one exception: a foreign evaluator that we forward to may meanwhile have put itself on top of us and have us as its predecessor;
 then the slot holds it, it has seen the frame already, and the frame goes to CPython's own evaluator.
 
-Leaving a captured frame. On 3.11 the evaluator's caller clears and pops the frame, so the result (or NULL) is simply returned. On 3.12
-the evaluator must do it, and only CPython's own can: it is entered on the frame with the result on the stack, just before a
-RETURN_VALUE of a helper's code; or, for an exception, at the frame's start with the throw flag, where no handler and no traceback
-entry applies.
+Leaving a captured frame. On 3.11 the evaluator's caller clears and pops the frame, so the result (or NULL) is simply returned. On
+3.12 the evaluator must do it, and only CPython's own can: it is entered on the frame with the result on the stack, just before a
+RETURN_VALUE of a stand-in code object; or, for an exception, at the frame's start with the throw flag, where no handler and no
+traceback entry applies.
 """
 
 from __future__ import annotations
@@ -212,10 +213,10 @@ def _leave(f: Function, result: ir.Value) -> None:
     slots = f.int32(code, layout.code_nlocalsplus)
     f.store(result, f.item(f.at(frame, layout.frame_localsplus), slots))
     f.store(f.b.trunc(f.b.add(slots, i64(1)), I32), frame, layout.frame_stacktop)
-    helper = f.module.external_variable("trident_return_code")
-    f.incref(helper)
-    f.store(helper, frame, layout.frame_code)
-    f.store(f.at(helper, layout.code_start + _return_offset() - 2), frame, layout.frame_prev_instr)
+    stand_in = f.module.external_variable("trident_return_code")
+    f.incref(stand_in)
+    f.store(stand_in, frame, layout.frame_code)
+    f.store(f.at(stand_in, layout.code_start + _return_offset() - 2), frame, layout.frame_prev_instr)
     f.decref(code)
     f.ret(f.call("_PyEval_EvalFrameDefault", PTR, tstate, frame, i32(0)))
 

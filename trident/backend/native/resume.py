@@ -210,13 +210,27 @@ def _define_start(module: Module) -> None:
     f.ret(result)
 
 
+def _define_call(module: Module) -> None:
+    """`ptr call(function, args, keywords, caller)`: PyObject_Call with `caller` (unless NULL) as the running frame meanwhile."""
+    layout = module.layout
+    f = module.function("call", PTR, [PTR, PTR, PTR, PTR])
+    function, args, keywords, caller = f.args
+    cframe = f.load(f.call("PyThreadState_Get", PTR), layout.tstate_cframe)
+    running = f.load(cframe, layout.cframe_current_frame)
+    with f.when(f.not_null(caller)):
+        f.store(caller, cframe, layout.cframe_current_frame)
+    result = f.call("PyObject_Call", PTR, function, args, keywords)
+    f.store(running, cframe, layout.cframe_current_frame)
+    f.ret(result)
+
+
 def _set_handled(f: Function, value: ir.Value) -> None:
     none = f.module.external_variable("_Py_NoneStruct")
     f.call("PyErr_SetHandledException", VOID, f.b.select(f.equal(value, none), NULL, value))
 
 
 @cache
-def _native() -> Any:
+def _native() -> tuple[Any, Any]:
     engine.add_symbol("trident_no_object", engine.immortal(NO_OBJECT))
     module = Module("resume")
     _define_fill(module)
@@ -225,8 +239,10 @@ def _native() -> Any:
     _define_settle(module)
     _define_hook(module)
     _define_start(module)
-    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return prototype(module.compile().address("start"))
+    _define_call(module)
+    code, address, any_object = module.compile(), ctypes.c_void_p, ctypes.py_object
+    return (ctypes.PYFUNCTYPE(any_object, address, address, address)(code.address("start")),
+            ctypes.PYFUNCTYPE(any_object, any_object, any_object, any_object, address)(code.address("call")))
 
 
 # -------------------------------------------------------------------------------------------------------------------- Python
@@ -313,6 +329,20 @@ def _outer(record: _Record, frame: Frame, point: points.Point, kept: list[object
     record.start = layouts.code_units(frame.code) + after.start - 2
 
 
+def _hidden_below() -> int | None:
+    """Address of the innermost running frame that is not Trident's."""
+    frame = tracebacks.user_frame()
+    return None if frame is None else layouts.interpreter_frame(frame)
+
+
+def call(function: Any, args: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None) -> Any:
+    """Call something of the user's so that it does not find Trident's frames below it (`sys._getframe`, `warnings`, `logging`)."""
+    try:
+        return _native()[1](function, args, keywords or {}, _hidden_below())
+    finally:
+        del function, args, keywords
+
+
 def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled: Any = UNCHANGED) -> Any:
     """Continue frames, the outermost first, in CPython; the result is what the outermost one returns or raises.
 
@@ -347,9 +377,8 @@ def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled
         if handled is UNCHANGED and sys.exception() is exc:
             handled = exc.__context__
     evaluator.note_frames(len(frames))
-    caller = tracebacks.user_frame()
-    hidden_below = None if caller is None else layouts.interpreter_frame(caller)
+    below = _hidden_below()
     try:
-        return _native()(ctypes.addressof(records), hidden_below, None if handled is UNCHANGED else id(handled))
+        return _native()[0](ctypes.addressof(records), below, None if handled is UNCHANGED else id(handled))
     finally:
-        del exc, frames, frame, caller, handled  # an exception that passes here must not keep them alive
+        del exc, frames, frame, handled  # an exception that passes here must not keep them alive

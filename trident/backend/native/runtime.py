@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import emit, engine, frame, pin_layout, symbols, torch_layouts
+from trident.backend.native import emit, engine, frame, pin_layout, torch_layouts
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
 

@@ -199,8 +199,8 @@ def _check_scalar(torch: Any) -> None:
     folder = symbols.library_directory()
     library = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
     entry = symbols.operator_entries().get("_local_scalar_dense", "")
-    function = getattr(library, entry, None)
-    _check("_local_scalar_dense", function is not None)
+    _check("_local_scalar_dense", hasattr(library, entry))
+    function = getattr(library, entry)
     function.restype, function.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p]
     buffer = (ctypes.c_uint64 * 8)()
     out = (ctypes.addressof(buffer) + 15) & ~15

@@ -105,6 +105,8 @@ def append(rec: Recorder, target: Value, item: Value) -> None:
         target.items.append(item)
     else:
         rec.write_call(list.append, [target, item], "append to a list")
+        if not (type(target) is Traced and target.facts.get("new")):
+            rec.changed_anything()  # it may be one of the constants
 
 
 @handles("LIST_APPEND")

@@ -20,7 +20,15 @@ from torch_mlir import ir as mlir
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
 from trident.frontend.models.sequences import virtual_sequence
-from trident.frontend.models.torch_calls import call_overload, environment_allows, guard_environment
+from trident.frontend.models.torch_calls import (
+    call_overload,
+    emit,
+    environment_allows,
+    guard_count,
+    guard_environment,
+    operands,
+    plan_overload,
+)
 from trident.frontend.models.torch_operators import is_tensor
 from trident.frontend.values import Const, Value
 from trident.ir import NULL
@@ -246,16 +254,28 @@ def _item(rec: Recorder, value: Value) -> Answer:
     if kind is None or not rec.services.supports_operator("item", ""):
         return NotModelled
     guarded_dtype(rec, value)
-    tensor, builder, name = rec.ssa(value, "tensor"), rec.builder, "item"
-    if kind == "bool":  # the torch dialect has no item of type bool; of one element, is_nonzero is the same
-        if value.obj.numel() != 1:  # type: ignore[attr-defined]
-            return NotModelled
-        cond = builder.op("eq_int", builder.op("numel", tensor), builder.int(1))
-        rec.guard(cond, True, "size", f"{rec.name_of(value)}.numel() == 1")
-        name = "is_nonzero"
+    tensor = rec.ssa(value, "tensor")
     rec.effect()
     obj = rec.execute(torch.Tensor.item, value.obj)
-    return rec.result(obj, builder.aten(name, "", [tensor], [kind])[0], f"{rec.name_of(value)}.item()")
+    return rec.result(obj, rec.builder.aten("item", "", [tensor], [kind])[0], f"{rec.name_of(value)}.item()")
+
+
+def _as_number(cls: type, otherwise: Callable[..., Answer] | None) -> Callable[[Recorder, list[Value], dict[str, Value]], Answer]:
+    """`int(tensor)`, `float(tensor)`: of one element and where the number needs no conversion."""
+
+    def model(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+        value = rec.resolve(args[0]) if args else None
+        if value is None or not is_tensor(value):
+            return NotModelled if otherwise is None else otherwise(rec, args, kwargs)
+        tensor: Any = value.obj
+        if len(args) != 1 or kwargs or _ITEM_KINDS.get(tensor.dtype) != cls.__name__ or tensor.numel() != 1 or not environment_allows(rec):
+            return NotModelled
+        guard_environment(rec)
+        cond = rec.builder.op("eq_int", rec.builder.op("numel", rec.ssa(value, "tensor")), rec.builder.int(1))
+        rec.guard(cond, True, "size", f"{rec.name_of(value)}.numel() == 1")
+        return _item(rec, value)
+
+    return model
 
 
 def _to(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Answer:
@@ -285,11 +305,10 @@ def _convert(rec: Recorder, value: Value, given: dict[str, Value], execute: Call
     elif "dtype" in given:
         overload, keys = "dtype", ("dtype", "non_blocking", "copy", "memory_format")
     elif "device" in given:  # the binding passes the dtype of the tensor
-        dtype: torch.dtype = value.obj.dtype  # type: ignore[attr-defined]
-        if dtype not in schema.SCALAR_TYPE:
+        dtype = guarded_dtype(rec, value)
+        if dtype is None:
             return NotModelled
-        own = rec.result(schema.SCALAR_TYPE[dtype], rec.builder.op("dtype", rec.ssa(value, "tensor")))
-        given = {**given, "dtype": own}
+        given = {**given, "dtype": Const(dtype)}
         overload, keys = "device", ("device", "dtype", "non_blocking", "copy", "memory_format")
     else:
         overload, keys = "dtype_layout", ("non_blocking", "copy", "memory_format")
@@ -425,12 +444,20 @@ def length(rec: Recorder, a: Value) -> Answer:
 
 
 def iterate(rec: Recorder, a: Value) -> Any:
-    """`iter(tensor)` is `iter(tensor.unbind(0))`."""
+    """`iter(tensor)` is `iter(tensor.unbind(0))`.
+
+    Making the views is not counted as the execution of the instruction: whoever wants the items may still execute it as a whole.
+    """
     value = rec.resolve(a)
     if not is_tensor(value) or value.obj.dim() == 0:  # type: ignore[attr-defined]
         return NotModelled
-    answer = call_overload(rec, "unbind", "int", lambda tensor, dim: tensor.unbind(dim), [value, Const(0)])
-    return NotModelled if answer is NotModelled else answer.items  # type: ignore[union-attr]
+    planned = plan_overload(rec, "unbind", "int", [value, Const(0)])
+    if planned is None:
+        return NotModelled
+    forms = operands(rec, planned)
+    guard_count(rec, planned)
+    rec.effect()
+    return emit(rec, planned, forms, value.obj.unbind(0)).items  # type: ignore[attr-defined]
 
 
 def register(registry: Registry) -> None:
@@ -438,6 +465,8 @@ def register(registry: Registry) -> None:
     base = torch._C.TensorBase
     for name, method in _METHODS.items():
         registry.function(base.__dict__[name], _model(method))
+    for cls in (int, float):
+        registry.function(cls, _as_number(cls, registry.find(cls)))
     for name in _FUNCTIONS:
         registry.function(getattr(torch, name), _model(_METHODS[name]))
     registry.hook("attribute", attribute)

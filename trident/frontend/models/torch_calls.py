@@ -50,7 +50,7 @@ _HAND_WRITTEN: frozenset[str] = frozenset({
 })  # fmt: skip
 
 _PROMOTED = frozenset({"ScalarType", "Layout", "MemoryFormat", "Device", "str", "Generator"})
-_SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
+SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _item(rec: Recorder, param: schema.Param, value: Value, what: str) -> mlir.V
 
 def promote(rec: Recorder, value: Value, why: str) -> Any:
     """As `rec.promote`; a dtype, layout or memory format is one object wherever it comes from."""
-    if type(value) is Traced and type(value.obj) in _SINGLETONS:
+    if type(value) is Traced and type(value.obj) in SINGLETONS:
         rec.guard_identity(value, f"{rec.name_of(value)} is {value.obj} ({why})")
         return value.obj
     return rec.promote(value, why)
@@ -183,7 +183,7 @@ def _promotable(param: schema.Param, value: Value) -> bool:
     """Whether `promote` can succeed where the parameter needs a constant."""
     if param.base not in _PROMOTED or type(value) is not Traced or value.obj is None:
         return True
-    return type(value.obj) in _SINGLETONS or not value.facts.get("fresh")
+    return type(value.obj) in SINGLETONS or not value.facts.get("fresh")
 
 
 def constant(rec: Recorder, param: schema.Param, obj: Any) -> mlir.Value:
@@ -291,7 +291,7 @@ def _single(rec: Recorder, planned: Plan, ssa: mlir.Value, result: object) -> Va
 # ------------------------------------------------------------------------------------------------------ list results
 
 
-def _guard_count(rec: Recorder, planned: Plan, forms: list[mlir.Value], args: Sequence[Value]) -> bool:
+def guard_count(rec: Recorder, planned: Plan) -> bool:
     """Guard what the number of tensors in a list result depends on. False: not known for this operator."""
     overload = planned.overload
     if "Tensor[]" not in overload.returns:
@@ -401,7 +401,7 @@ _COUNT_OF_LIST: frozenset[str] = frozenset({
 def call(rec: Recorder, planned: Plan, execute: Callable[..., object], args: Sequence[Value], kwargs: dict[str, Value]) -> Answer:
     """Guard, execute and emit a planned call."""
     forms = operands(rec, planned)
-    if not _guard_count(rec, planned, forms, args):
+    if not guard_count(rec, planned):
         return NotModelled
     rec.effect()
     result = rec.execute(execute, *[a.obj for a in args], **{name: v.obj for name, v in kwargs.items()})
@@ -415,16 +415,20 @@ def call_named(rec: Recorder, name: str, method: bool, execute: Callable[..., ob
     return NotModelled if planned is None else call(rec, planned, execute, args, kwargs)
 
 
-def call_overload(rec: Recorder, name: str, overload: str, execute: Callable[..., object], args: list[Value],
-                  kwargs: dict[str, Value] | None = None) -> Answer:
-    """The model of something whose operator is known: `args` (and `kwargs`) are those of the schema."""
+def plan_overload(rec: Recorder, name: str, overload: str, args: list[Value], kwargs: dict[str, Value] | None = None) -> Plan | None:
+    """The plan of an operator that is known: `args` and `kwargs` are those of the schema."""
     kwargs = kwargs or {}
     found = schema.find(name, overload)
     if found is None:
-        return NotModelled
-    binding = schema.bind_overload(found, [a.obj for a in args], {k: v.obj for k, v in kwargs.items()})
-    planned = plan(rec, binding, args, kwargs)
-    return NotModelled if planned is None else call(rec, planned, execute, args, kwargs)
+        return None
+    return plan(rec, schema.bind_overload(found, [a.obj for a in args], {k: v.obj for k, v in kwargs.items()}), args, kwargs)
+
+
+def call_overload(rec: Recorder, name: str, overload: str, execute: Callable[..., object], args: list[Value],
+                  kwargs: dict[str, Value] | None = None) -> Answer:
+    """The model of something whose operator is known. `execute` gets the concrete arguments."""
+    planned = plan_overload(rec, name, overload, args, kwargs)
+    return NotModelled if planned is None else call(rec, planned, execute, args, kwargs or {})
 
 
 def _binding(name: str, method: bool, execute: Callable[..., object]) -> Callable[..., Answer]:
@@ -482,6 +486,8 @@ def register(registry: Registry) -> None:
     from trident.frontend.models import indexing, sequences, tensors, torch_environment, torch_operators
 
     _register_bindings(registry)
+    # Its Python code is `super().unflatten(dim, sizes)`.
+    registry.function(torch.Tensor.unflatten, _binding("unflatten", True, torch.Tensor.unflatten))
     registry.hook_type(torch.Tensor, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
     registry.hook("call", lambda rec, callee, args, kwargs: call_operator(rec, callee, args, kwargs))
     registry.constant_type(torch.dtype, torch.device, torch.layout, torch.memory_format)

@@ -14,7 +14,7 @@ import torch
 
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
-from trident.frontend.models.torch_calls import environment_allows, guard_environment
+from trident.frontend.models.torch_calls import SINGLETONS, environment_allows, guard_environment, promote
 from trident.frontend.values import Const, Traced, Value, Virtual
 
 if TYPE_CHECKING:
@@ -101,6 +101,29 @@ _HARMLESS_C: tuple[str, ...] = ("_get_cudnn_enabled", "_get_flash_sdp_enabled", 
                                 "_get_default_device", "_cuda_isInBadFork", "_get_deterministic_algorithms")
 
 
+# Python functions of torch that are machinery around a call into C++ (or work on Python frames, files, processes): calling them as
+# a whole costs the same and records less. Dotted names; those that this torch lacks are skipped.
+_OPAQUE: dict[str, tuple[str, ...]] = {
+    "sets the state of random number generators": ("manual_seed", "seed", "random.manual_seed", "random.seed", "cuda.manual_seed",
+                                                   "cuda.manual_seed_all", "random.fork_rng", "set_rng_state", "get_rng_state"),
+    "runs the autograd engine": ("Tensor.backward", "autograd.backward", "autograd.grad", "utils.checkpoint.checkpoint"),
+    "prints a tensor": ("Tensor.__repr__", "Tensor.__format__"),
+    "waits for or asks the device": ("cuda.synchronize", "cuda.current_stream", "cuda.current_device", "cuda.is_available",
+                                     "cuda.get_device_properties", "cuda.get_device_capability", "cuda.memory_allocated",
+                                     "cuda.empty_cache", "cuda.is_current_stream_capturing", "cuda._lazy_init"),
+    "works on the Python representation of a tensor": ("Tensor.__deepcopy__", "Tensor.__reduce_ex__", "Tensor.register_hook",
+                                                       "Tensor.storage", "Tensor.__array__", "Tensor.__dlpack__", "save", "load"),
+    "compiles": ("compile", "jit.script", "jit.trace", "jit.freeze", "export.export"),
+}
+
+
+def _find(dotted: str) -> Any:
+    found: Any = torch
+    for name in dotted.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
 def _device(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
     """`torch.device(...)`: immutable, so a constant once its arguments are."""
     named = {**kwargs, **dict(zip(("type", "index"), args, strict=False))}
@@ -112,6 +135,16 @@ def _device(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answe
     for key, value in named.items():
         rec.promote(value, f"{key} of a device")
     return Const(made, repr(made))
+
+
+def _compare(rec: Recorder, opname: str, a: Value, b: Value) -> Answer:
+    """`==` of dtypes, layouts and memory formats, which are singletons: by identity."""
+    a, b = rec.resolve(a), rec.resolve(b)
+    if opname not in ("eq", "ne") or not all(type(v.obj) in SINGLETONS and type(v) in (Const, Traced) for v in (a, b)):
+        return NotModelled
+    for value in (a, b):
+        promote(rec, value, "comparison")
+    return Const((a.obj is b.obj) is (opname == "eq"))
 
 
 def _vf_attribute(rec: Recorder, a: Value, name: str) -> Answer:
@@ -137,5 +170,10 @@ def register(registry: Registry) -> None:
             registry.function(function, _constant(function, expected))
     for home, names in ((torch, _HARMLESS), (C, _HARMLESS_C)):
         registry.harmless_call(*[getattr(home, name) for name in names if hasattr(home, name)])
-    registry.hook_type(type(torch._VF))
+    for reason, names in _OPAQUE.items():
+        for name in names:
+            if (function := _find(name)) is not None:
+                registry.never_inline(function, f"torch.{name} {reason}")
+    registry.hook_type(type(torch._VF), *SINGLETONS)
+    registry.hook("compare", _compare)
     registry.hook("attribute", _vf_attribute)

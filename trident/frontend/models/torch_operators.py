@@ -119,8 +119,20 @@ def compare(rec: Recorder, opname: str, a: Value, b: Value) -> Answer:
     return _call(rec, _SWAPPED[opname], True, opname, [b, a], [a, b])
 
 
+def _abs(otherwise: Any) -> Any:
+    """`abs(tensor)`; numbers are left to the model of builtins."""
+
+    def model(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+        if len(args) == 1 and not kwargs and is_tensor(rec.resolve(args[0])):
+            return unary(rec, "abs", args[0])
+        return NotModelled if otherwise is None else otherwise(rec, args, kwargs)
+
+    return model
+
+
 def register(registry: Registry) -> None:
     """The hooks, and `abs`."""
+    registry.function(abs, _abs(registry.find(abs)))
     registry.hook("binary", binary)
     registry.hook("unary", unary)
     registry.hook("compare", compare)

@@ -71,6 +71,21 @@ def vector_lanes() -> int:
     return 5 if "avx512f" in features else 4
 
 
+def _allow_inlining(module: Any) -> None:
+    """Clear the mark of functions that ask not to be inlined: a kernel is lowered as one function."""
+    marked: list[str] = []
+
+    def visit(op: Any) -> None:
+        if op.get_name() == "tt.func" and op.get_bool_attr("noinline"):
+            marked.append(op.get_str_attr("sym_name"))
+
+    module.walk(visit)
+    if marked:
+        off = ir.builder(module.context).get_bool_attr(False)
+        for name in marked:
+            module.get_function(name).set_attr("noinline", off)
+
+
 class CPUBackend(BaseBackend):
     """Compiles kernels for GPUTarget("cpu", …)."""
 
@@ -118,7 +133,8 @@ class CPUBackend(BaseBackend):
 
     @staticmethod
     def make_ttir(module: Any) -> Any:
-        """Inline and simplify, as Triton's own backends do."""
+        """Inline (functions marked noinline too) and simplify, as Triton's own backends do."""
+        _allow_inlining(module)
         pm = ir.pass_manager(module.context)
         passes.common.add_inliner(pm)
         if hasattr(passes.ttir, "add_rewrite_tensor_pointer"):

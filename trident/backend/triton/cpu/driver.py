@@ -10,17 +10,22 @@ May import: triton, native.kernels, layout.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from trident.backend.native import kernels
 from trident.backend.native.engine import Compiled
 from trident.backend.triton.cpu.errors import UnsupportedKernelError
 from trident.backend.triton.cpu.layout import SIGNATURE
+
+# Newer Tritons' descriptors have a second flag.
+_TWO_FLAGS = hasattr(TensorDescriptor, "round_f32_to_tf32")
 
 # The "device" under which Triton keeps its caches for this backend: a CUDA device has another number.
 DEVICE = -1
@@ -101,6 +106,26 @@ def _address(value: Any) -> int:
     return int(value.data_ptr())
 
 
+_DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^[>]*)\[([^\]]*)\]")
+
+
+def _descriptor_format(kind: str) -> str:
+    """How a host tensor descriptor is passed: what it describes, then shape and strides once more."""
+    match = _DESCRIPTOR.match(kind)
+    if match is None:
+        raise UnsupportedKernelError(f"the cpu backend cannot pass an argument of type {kind}")
+    rank = match.group(2).count(",") + 1
+    return "Q" + "q" * 2 * rank + ("??" if _TWO_FLAGS else "?") + "i" * rank + "q" * rank
+
+
+def _describe(arg: Any) -> list[Any]:
+    """The parts of a host tensor descriptor in the order that the lowered kernel takes them."""
+    flags = [arg.padding == "nan"]
+    if _TWO_FLAGS:
+        flags.append(bool(arg.round_f32_to_tf32))
+    return [_address(arg.base), *arg.shape, *arg.strides, *flags, *arg.shape, *arg.strides]
+
+
 def _packer(arguments: Sequence[tuple[tuple[int, ...], str]]) -> Callable[[tuple[Any, ...]], bytes]:
     """A function from the bound arguments to the packed bytes, generated for this signature."""
     formats, terms = [], []
@@ -112,10 +137,14 @@ def _packer(arguments: Sequence[tuple[tuple[int, ...], str]]) -> Callable[[tuple
         elif kind in SIGNATURE:
             formats.append(SIGNATURE[kind][0])
             terms.append(f"bf16({value})" if kind == "bf16" else value)
+        elif kind.startswith("tensordesc"):
+            formats.append(_descriptor_format(kind))
+            terms.append(f"*describe({value})")
         else:
             raise UnsupportedKernelError(f"the cpu backend cannot pass an argument of type {kind}")
     source = f"def pack(a):\n    return packed({', '.join(terms)})\n"
-    namespace: dict[str, Any] = {"packed": struct.Struct("@" + "".join(formats)).pack, "pointer": _address, "bf16": _bf16_bits}
+    namespace: dict[str, Any] = {"packed": struct.Struct("@" + "".join(formats)).pack, "pointer": _address, "bf16": _bf16_bits,
+                                 "describe": _describe}
     exec(source, namespace)  # noqa: S102 - built from this module's own table
     result: Callable[[tuple[Any, ...]], bytes] = namespace["pack"]
     return result

@@ -16,8 +16,11 @@ from torch_mlir import ir
 
 from trident.backend.triton.cpu.lower import floats
 from trident.backend.triton.cpu.lower.core import FLOATS, SIZES, SSA, Chunk, Emitter, Tensor
-from trident.backend.triton.cpu.lower.index import Bits, lane_bits
+from trident.backend.triton.cpu.lower.index import LANE, Bits, lane_bits
+from trident.backend.triton.cpu.lower.plan import is_position
 from trident.backend.triton.cpu.ttir import Op, Value
+
+EQ, ULE = 0, 7  # arith.cmpi predicates
 
 if TYPE_CHECKING:
     from trident.backend.triton.cpu.lower.lowering import Lowering
@@ -133,16 +136,71 @@ def store(low: Lowering, op: Op) -> None:
     if isinstance(pointer, Chunk):
         store_chunk(em, op, pointer, value, mask)
         return
+    shape = op.operands[0].type.shape
     if isinstance(value, Tensor) and value.bits > em.lanes:
         loads = {source: same for source, same in value.sources.items() if isinstance(source, Value)}
-        if any(source is not op.operands[0] or not same for source, same in loads.items()):
-            value = low.to_memory(value, op.operands[0].type.shape)
+        hazards = [source for source, same in loads.items() if source is not op.operands[0] or not same]
+        if hazards:
+            target = _range(low, op.operands[0]) if all(loads[h] for h in hazards) else None
+            ranges = [_range(low, h) for h in hazards]
+            if target is not None and all(r is not None for r in ranges):
+                _store_checked(low, op, target, [r for r in ranges if r is not None], value, mask)
+                return
+            value = low.to_memory(value, shape)
 
     def body(bits: Bits) -> None:
         chunks = [low.chunk(p, bits) for p in (pointer, value, mask) if p is not None]
         store_chunk(em, op, chunks[0], chunks[1], chunks[2] if mask is not None else None)
 
-    em.each(op.operands[0].type.shape, body)
+    em.each(shape, body)
+
+
+def _range(low: Lowering, pointer: Value) -> tuple[SSA, str] | None:
+    """The first address and the element type of a tensor of consecutive addresses, if it is known to be one."""
+    if pointer.type.bits > 14 or not is_position(pointer):
+        return None
+    whole = tuple(LANE + k for k in range(pointer.type.bits))
+    with low.em.scope():
+        chunk = low.em.at(low.tensor(pointer), whole)
+    return (chunk.base, pointer.type.pointee) if consecutive(chunk, pointer.type.pointee) else None
+
+
+def _store_checked(low: Lowering, op: Op, target: tuple[SSA, str], loads: list[tuple[SSA, str]], value: Tensor,
+                   mask: Chunk | Tensor | None) -> None:
+    """Store while loading, straight to memory unless what is loaded overlaps it: then by way of a buffer."""
+    em, (start, elem) = low.em, target
+    shape, numel = op.operands[0].type.shape, op.operands[0].type.numel
+
+    def compare(predicate: int, a: SSA, b: SSA) -> SSA:
+        return em.op("arith.cmpi", em.i1, a, b, predicate=ir.IntegerAttr.get(em.i64, predicate))
+
+    def ends(base: SSA, of: str) -> tuple[SSA, SSA]:
+        first = em.op("llvm.ptrtoint", em.i64, base)
+        return first, em.op("arith.addi", em.i64, first, em.const(em.i64, numel * SIZES[of]))
+
+    first, last = ends(start, elem)
+    safe: SSA = em.const(em.i1, 1)
+    for base, of in loads:
+        load_first, load_last = ends(base, of)
+        apart = em.op("arith.ori", em.i1, compare(ULE, load_last, first), compare(ULE, last, load_first))
+        if SIZES[of] == SIZES[elem]:
+            apart = em.op("arith.ori", em.i1, apart, compare(EQ, load_first, first))
+        safe = em.op("arith.andi", em.i1, safe, apart)
+    buffer = em.alloc(value.bits, elem)
+    chosen = em.op("arith.select", em.ptr, safe, start, buffer.pointer)
+
+    def put(base: SSA, bits: Bits, chunk: Chunk) -> None:
+        address = em.gep(base, em.linear(bits), em.storage[elem])
+        offs = SIZES[elem] * np.arange(chunk.n, dtype=np.int64)
+        store_chunk(em, op, Chunk(chunk.n, "ptr", base=address, offs=offs), chunk, None if mask is None else low.chunk(mask, bits))
+
+    em.each(shape, lambda bits: put(chosen, bits, low.chunk(value, bits)))
+
+    def copy() -> list[SSA]:
+        em.each(shape, lambda bits: put(start, bits, em.read(buffer, bits)))
+        return []
+
+    when(em, em.op("arith.xori", em.i1, safe, em.const(em.i1, 1)), [], copy, nothing)
 
 
 # -- atomics -----------------------------------------------------------------------------------------------------------------------

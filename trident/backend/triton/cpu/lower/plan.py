@@ -168,3 +168,13 @@ def uniform(value: Value) -> bool:
     if op.name in ("tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans") or op.name in RULES:
         return bool(op.operands) and all(uniform(v) for v in op.operands)
     return False
+
+
+def is_position(value: Value) -> bool:
+    """Whether a tensor is computed from ranges and scalars by address arithmetic alone."""
+    op = value.op
+    if not value.type.ranked:
+        return True
+    if op is None:
+        return False
+    return (op.name in ADDRESS_OPS or op.name in VIEWS) and all(is_position(v) for v in op.operands)
