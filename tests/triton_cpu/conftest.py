@@ -7,13 +7,13 @@ import tempfile
 
 os.environ.setdefault("TRITON_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"trident-triton-cpu-{os.getuid()}"))
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 pytest.importorskip("triton")
 pytest.importorskip("torch_mlir.ir")
 
-from trident.backend.triton.cpu import register  # noqa: E402
+from trident.backend.triton.cpu import register
 
 register()
 torch.set_num_threads(1)

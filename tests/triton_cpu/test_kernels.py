@@ -198,7 +198,8 @@ def test_attention(dtype, causal, seq):
     o = torch.empty_like(q)
     attention[(triton.cdiv(seq, 32), 3)](q, k, v, o, 32**-0.5, seq, q.stride(0), q.stride(1), 32, 16, 32, causal)
     expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)
-    torch.testing.assert_close(o.float(), expected, rtol=2e-3 if dtype == torch.float16 else 1e-4, atol=2e-3 if dtype == torch.float16 else 1e-5)
+    half = dtype == torch.float16
+    torch.testing.assert_close(o.float(), expected, rtol=2e-3 if half else 1e-4, atol=2e-3 if half else 1e-5)
 
 
 @triton.jit

@@ -174,13 +174,13 @@ def total(x, o, n, B: tl.constexpr):
 
 
 def test_launch_overhead():
-    x, o = torch.zeros(16), torch.zeros(16)
-    tuned_call = lambda: fill[(1,)](o, 1.0, 16)  # noqa: E731
-    tuned_call()
+    o = torch.zeros(16)
+    call = lambda: fill[(1,)](o, 1.0, 16)  # noqa: E731
+    call()
     times = []
     for _ in range(300):
         start = time.perf_counter()
-        tuned_call()
+        call()
         times.append(time.perf_counter() - start)
     assert sorted(times)[30] < 60e-6  # the target is 15 us; loaded machines are slower
 
@@ -333,3 +333,59 @@ def test_cached_compilation_in_a_new_process(tmp_path):
     out = [subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True).stdout.strip()
            for _ in range(2)]
     assert out == ["True", "False"]  # the second process compiles nothing and does not load the lowering
+
+
+@triton.jit
+def talkative(x, u, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.device_print("start")
+    tl.device_print("value", v, u)
+    tl.device_print("bits", v.to(tl.int32, bitcast=True), hex=True)
+
+
+def test_device_print(capfd, capsys):
+    talkative[(1,)](torch.tensor([1.5, -2.0]), -3, 2)
+    assert capsys.readouterr().out.splitlines() == [
+        "pid (0, 0, 0) start", "pid (0, 0, 0) idx (0) value: 1.500000", "pid (0, 0, 0) idx (1) value: -2.000000",
+        "pid (0, 0, 0) value: -3", "pid (0, 0, 0) idx (0) bits: 0x3fc00000", "pid (0, 0, 0) idx (1) bits: 0xc0000000"]
+
+
+@triton.jit
+def careful(x, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.device_assert(v > 0, "must be positive")
+    tl.device_assert(tl.sum(v, 0) < 100, "sum")
+
+
+def test_device_assert():
+    good, bad = torch.ones(64), torch.ones(64)
+    bad[50] = -1
+    careful[(1,)](bad, 64)  # without debug nothing is checked
+    careful[(2,)](good, 64, debug=True)
+    with pytest.raises(RuntimeError, match="must be positive.*test_launch.py"):
+        careful[(1,)](bad, 64, debug=True)
+    careful[(2,)](good, 64, debug=True)
+    with pytest.raises(RuntimeError, match="sum"):
+        careful[(1,)](good * 2, 64, debug=True)
+
+
+@triton.jit
+def exp(x, o, B: tl.constexpr):  # the name of a C function that it calls
+    i = tl.arange(0, B)
+    tl.store(o + i, tl.exp(tl.load(x + i)))
+
+
+def test_name_of_a_c_function():
+    x, o = torch.randn(8, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
+    exp[(1,)](x, o, 8)
+    torch.testing.assert_close(o, x.exp())
+
+
+def test_grid_too_large():
+    with pytest.raises(ValueError, match="too large"):
+        fill[(2**33 + 1,)](torch.zeros(4), 1.0, 4)
+
+
+def test_do_bench():
+    o = torch.zeros(64)
+    assert 0 < triton.testing.do_bench(lambda: fill[(2,)](o, 1.0, 64), warmup=1, rep=2) < 1000

@@ -67,7 +67,7 @@ def scans(x, y, o, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr, REVERSE
     v = tl.load(x + i)
     tl.store(o + i, tl.cumsum(v, AXIS, reverse=REVERSE))
     tl.store(o + R * C + i, tl.cumprod(v, AXIS, reverse=REVERSE))
-    a, b = tl.associative_scan((v, tl.load(y + i)), AXIS, combine_affine, reverse=REVERSE)
+    _, b = tl.associative_scan((v, tl.load(y + i)), AXIS, combine_affine, reverse=REVERSE)
     tl.store(o + 2 * R * C + i, b)
 
 
@@ -168,7 +168,7 @@ def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN:
     ap = a + om[:, None] * sam + ok[None, :] * sak
     bp = b + ok[:, None] * sbk + on[None, :] * sbn
     acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, tl.cdiv(K, BK)):
+    for k in range(tl.cdiv(K, BK)):
         x = tl.load(ap, mask=(om[:, None] < M) & (ok[None, :] < K - k * BK), other=0.0)
         y = tl.load(bp, mask=(ok[:, None] < K - k * BK) & (on[None, :] < N), other=0.0)
         acc = tl.dot(x, y, acc, input_precision="ieee")

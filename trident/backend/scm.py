@@ -45,10 +45,9 @@ def _no_collection() -> Iterator[None]:
 
 
 class Cell(Protocol):
-    """What an SCM publishes to: `native.callable.EntryCell`. Only the dispatch address is written here; `address` is the cell's."""
+    """What an SCM publishes to: `native.callable.EntryCell`. Only the dispatch address is written here."""
 
-    dispatch: int
-    address: int
+    dispatch: Any
 
 
 class HostProgram:
@@ -162,7 +161,9 @@ class SCM:
 
     def _publish(self) -> None:
         """The newest specialization is tried first: what was just missed is likely to come again."""
-        self._dispatch = Dispatch(self.name, [program.address for program in reversed(self.roots)], self._dispatch)
+        if self._dispatch is None:
+            self._dispatch = Dispatch(self.name)
+        self._dispatch.publish([program.address for program in reversed(self.roots)])
         self.cell.dispatch = self._dispatch.address
 
     def close(self) -> None:

@@ -53,6 +53,7 @@ class Core:
         self.dead = ""  # why the trace cannot be used, once that is known
         self.executed = 0  # operations executed in this instruction
         self.last_result: object = None
+        self.undo: list[Callable[[], None]] = []  # takes back what this instruction did to virtual iterators
         self.pure_base = 0  # while > 0: number of frames outside the effect-free code being inlined
         self.births = 0  # virtual objects made
         self.pure_births = 0  # its value when the effect-free code began

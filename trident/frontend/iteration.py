@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend import operators
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.virtuals import maker_of
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -127,24 +128,42 @@ def _items_of_view(rec: Recorder, view: Virtual) -> list[Value] | None:
 
 
 def _exhaust(rec: Recorder, iterator: Virtual) -> list[Value] | None:
-    """The remaining items of a virtual iterator."""
+    """The remaining items of a virtual iterator.
+
+    The concrete iterators are not run: nobody else can see them, so they are replaced by ones in the final state (and the
+    originals come back if the instruction is left to CPython after all)."""
     rec.mutation(iterator)
-    before = iterator.state["pos"]
+    parts = _reachable(rec, iterator)
+    saved = [(part, part.obj, dict(part.state), part.items) for part in parts]
+
+    def undo() -> None:
+        for part, obj, state, items in saved:
+            part.obj, part.state, part.items = obj, state, items
+
     items: list[Value] = []
     while True:
         item = step(rec, iterator)
         if item is END:
             break
         if item is None:
-            if items or iterator.state["pos"] != before:
-                rec.abort("unsupported", "an iterator whose items become unknown half-way")
+            undo()
             return None
         items.append(item)
-    for _ in range(len(items) + 1):
-        rec.execute_part(next, iterator.obj, SENTINEL)
-    iterator.state["how"] = "done"
-    iterator.items = []
+    rec.undo.append(undo)
+    iterator.state["how"], iterator.items = "done", []
+    for part in parts:
+        part.obj = maker_of(part)(*[item.obj for item in part.items])
     return items
+
+
+def _reachable(rec: Recorder, iterator: Virtual) -> list[Virtual]:
+    """A virtual iterator and those that it draws from, these first."""
+    found: list[Virtual] = []
+    for item in iterator.items:
+        item = rec.resolve(item)
+        if type(item) is Virtual and item.kind == "iterator":
+            found += [part for part in _reachable(rec, item) if part not in found]
+    return [*found, iterator]
 
 
 # ----------------------------------------------------------------------------------------------------------- iterators
@@ -190,6 +209,15 @@ def advance(rec: Recorder, iterator: Virtual) -> Any:
     if item is None:
         return None
     rec.mutation(iterator)
+    if item is END:  # an iterator that has ended stays so, even if its list grows
+        saved = iterator.obj, iterator.state["how"], iterator.items
+
+        def undo() -> None:
+            iterator.obj, iterator.state["how"], iterator.items = saved
+
+        rec.undo.append(undo)
+        iterator.obj, iterator.state["how"], iterator.items = iter(()), "done", []
+        return END
     rec.execute_part(next, iterator.obj, SENTINEL)
     return item
 

@@ -88,6 +88,8 @@ class Recorder(Calls):
             self.serial += 1
             self.executed = 0
             self.step_depth = len(self.frames)
+            if self.undo:
+                self.undo.clear()
         self.call_instruction = False
         self.pending = None
         self.builder.line = ins.line
@@ -118,8 +120,7 @@ class Recorder(Calls):
         except Leave as leave:
             abort = (leave.reason, leave.text)
             del self.frames[self.step_depth:]
-            if self.executed:
-                self._complete_instruction()
+            self._settle()
         except UserRaised as raised:
             exc = raised.error
             del self.frames[self.step_depth:]
@@ -131,8 +132,7 @@ class Recorder(Calls):
         except Exception as error:  # an internal fault: the call goes on in CPython
             abort = ("internal", _describe_fault(error))
             del self.frames[self.step_depth:]
-            if self.executed:
-                self._complete_instruction()
+            self._settle()
         return self._hand_over(abort, exc)
 
     def _finish(self) -> Outcome:
@@ -150,6 +150,14 @@ class Recorder(Calls):
         frame = self.frames[-1]
         frame.current = frame.code.instructions[frame.pc]
         frame.before = frame.stack
+
+    def _settle(self) -> None:
+        """After a fault: complete the current instruction if it was executed, else let CPython begin it anew."""
+        if self.executed:
+            self._complete_instruction()
+            return
+        for undo in reversed(self.undo):
+            undo()
 
     def _complete_instruction(self) -> None:
         """The current instruction has been executed but could not be recorded: its result is what was executed last."""

@@ -200,7 +200,7 @@ class TraceBuilder:
         return self._create("torch.prim.ListConstruct", items, [result], {})[0]
 
     # -------------------------------------------------------------------------------------------------------- ATen
-    def aten(self, name: str, overload: str, operands: Sequence[ir.Value], results: Sequence[str]) -> list[ir.Value]:
+    def aten(self, name: str, overload: str, operands: Sequence[ir.Value], results: Sequence[str]) -> Sequence[ir.Value]:
         """An ATen operator, all of its schema's arguments given in order.
 
         name: without namespace ("add"); overload: "" or e.g. "Tensor"; results: keys of `ops.TYPES` (an in-place or out

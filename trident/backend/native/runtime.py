@@ -12,6 +12,7 @@ Owns them and their names. They are compiled once, on first use, and known to ev
   trident_catch(frame, site, exn) -> ptr the same with a C++ exception in flight
   trident_warnings_begin/end(frame), trident_warned(frame): the last throws
     where a warning became an error
+  trident_dispatch(record, bound) -> ptr what the first program that does not miss returns, or the miss marker
   trident_pins(table, count) -> i1       1 where a pin does not hold
   trident_int_fits(obj) -> i1, trident_unbox_int(obj) -> i64, trident_pow_int(i64, i64, ptr out) -> i1, trident_symint(i64)
   trident_slow_metadata(frame, tensor, which, dim, ptr out) -> i1   1 with a Python exception set and the GIL held
@@ -40,7 +41,7 @@ FUNCTIONS: Final = (
     "trident_gil_acquire", "trident_gil_release", "trident_release_tensor", "trident_release_vector", "trident_release_list",
     "trident_exit", "trident_raise", "trident_catch", "trident_warnings_begin", "trident_warnings_end", "trident_warned",
     "trident_pins", "trident_int_fits", "trident_unbox_int", "trident_pow_int", "trident_symint", "trident_slow_metadata",
-    "trident_optional_list", "trident_forget_error",
+    "trident_optional_list", "trident_forget_error", "trident_dispatch",
 )
 
 WRAP: Final = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
@@ -272,6 +273,33 @@ def _exits(m: emit.Module) -> None:
     with f.when(f.differ(f.load(base, frame.WARNINGS_ACTIVE, I64), i64(0))):
         f.store(ir.Constant(I8, 1), base, frame.WARNING_IN_EXCEPTION)
     f.ret(f.call("trident_raise", PTR, base, f.args[1]))
+
+
+def _dispatch(m: emit.Module) -> None:
+    """Try the program that answered last, then the others in order."""
+    miss = m.external_variable("trident_miss")
+    f = m.function("trident_dispatch", PTR, [PTR, PTR])
+    record, bound = f.args
+    f.add_to(record, frame.DISPATCH_INSIDE, 1)
+    table = f.load(record, frame.DISPATCH_TABLE)
+    count, last = f.load(table, frame.TABLE_COUNT, I64), f.load(table, frame.TABLE_LAST, I64)
+
+    def attempt(index: ir.Value) -> None:
+        entry = f.at(f.at(table, frame.TABLE_ENTRIES), f.b.mul(index, i64(16)))
+        result = f.call_address(f.load(entry), PTR, bound)
+        with f.when(f.differ(result, miss)):
+            f.add_to(entry, 8, 1)
+            f.store(index, table, frame.TABLE_LAST)
+            f.add_to(record, frame.DISPATCH_INSIDE, -1)
+            f.ret(result)
+
+    with f.when(f.differ(count, i64(0))):
+        attempt(last)
+    with f.loop(i64(0), count) as index:
+        with f.when(f.differ(index, last)):
+            attempt(index)
+    f.add_to(record, frame.DISPATCH_INSIDE, -1)
+    f.ret(miss)
 
 
 def _warnings(m: emit.Module) -> None:
@@ -559,7 +587,7 @@ def load() -> engine.Compiled:
     torch_layouts.current()
     pin_layout.current()
     m = emit.Module("trident.runtime")
-    for define in (_gil, _release, _release_all, _box, _warnings, _ask, _leave, _exits, _pin_slow, _pins, _ints, _optional_list,
+    for define in (_gil, _release, _release_all, _box, _warnings, _ask, _leave, _exits, _dispatch, _pin_slow, _pins, _ints, _optional_list,
                    _slow_metadata):
         define(m)
     compiled = m.compile(opt=2)

@@ -120,9 +120,6 @@ def unpack_items(rec: Recorder, frame: RecordedFrame, ins: Instruction, value: V
     """The items of an iterable to unpack; one of unknown items becomes a tuple first."""
     items = iteration.known_items(rec, value)
     if items is not None:
-        if rec.executed:  # an iterator was used up: what is left to do is the unpacking of its items
-            frame.before[-1] = rec.virtual_tuple(items)
-            rec.executed = 0
         return items
     made = rec.opaque(Const(tuple), [value], {}, f"unpacking of a {type(value.obj).__name__}")
     assert isinstance(made, Traced)

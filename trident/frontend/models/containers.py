@@ -175,7 +175,13 @@ def _setdefault(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if found is not NULL:
         return found  # type: ignore[no-any-return]
     item = args[2] if len(args) == 3 else Const(None)
-    subscripts.store_subscript(rec, args[0], args[1], item)
+    target: Virtual = args[0]  # type: ignore[assignment]
+    if subscripts.reaches(rec, item, target):
+        return NotModelled
+    key = rec.promote(args[1], "key of a dict")
+    rec.mutation(target)
+    rec.execute(dict.setdefault, target.obj, key, item.obj)
+    operators.set_key(target, key, item)
     return item
 
 

@@ -32,8 +32,8 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)  # of index 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One view. kind: "select", "slice" or "unsqueeze" at dimension `dim` of what the steps before gave; `source` is the dimension of
-    the indexed tensor that it consumes; `values`: the index, or start, stop and step (None where absent)."""
+    """One view. kind: "select", "slice" or "unsqueeze" at dimension `dim` of what the steps before gave; `source` is the dimension
+    of the indexed tensor that it consumes; `values`: the index, or start, stop and step (None where absent)."""
 
     kind: str
     dim: int
@@ -261,7 +261,7 @@ def store_subscript(rec: Recorder, a: Value, index: Value, item: Value) -> Any:
     tensor, item = rec.resolve(a), rec.resolve(item)
     if not is_tensor(tensor) or not environment_allows(rec) or not _is_plain(tensor.obj):
         return NotModelled
-    if not is_tensor(item) and (type(item.obj) not in (int, float, bool) or type(item.obj) is int and not _is_int(item)):
+    if not is_tensor(item) and type(item.obj) not in (float, bool) and not _is_int(item):
         return NotModelled
     planned = plan_index(rec, tensor, index)
     if planned is None:
@@ -349,7 +349,8 @@ def _store_tensors(rec: Recorder, tensor: Value, index: Value, item: Value, plan
         options = [builder.int(schema.SCALAR_TYPE[dtype]), builder.none(), builder.device("cpu"), builder.none()]  # type: ignore[index]
         value = builder.aten("scalar_tensor", "", [number, *options], ["tensor"])[0]
     view = _views(rec, forms)
-    builder.aten("index_put_", "", [view, builder.list(forms.tensors, "optional<tensor>"), value, builder.bool(False)], ["tensor"])
+    indices = builder.list(forms.tensors, "optional<tensor>")
+    builder.aten("index_put_", "", [view, indices, value, builder.bool(False)], ["tensor"])
     return None
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch_mlir import ir as mlir
 
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
@@ -168,7 +168,7 @@ _ATTRIBUTES: dict[str, Callable[[Recorder, Value], Answer]] = {
     "device": _device,
     "itemsize": partial(_from_dtype, lambda t: t.itemsize),
     "requires_grad": partial(_read, "requires_grad", lambda t: t.requires_grad),
-    **{name: partial(_from_device, lambda t, name=name: getattr(t, name)) for name in ("is_cuda", "is_cpu", "is_meta")},
+    **{name: partial(_from_device, attrgetter(name)) for name in ("is_cuda", "is_cpu", "is_meta")},
     **{attribute: partial(_operator, name, attribute) for attribute, name in
        (("T", "numpy_T"), ("mT", "mT"), ("H", "matrix_H"), ("mH", "mH"), ("real", "real"), ("imag", "imag"))},
 }  # fmt: skip
@@ -290,7 +290,7 @@ def _to(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]
     if named is None or len(args) > (4 if named.keys() & {"device"} else 3):
         return NotModelled
     given = {key: item for key, item in named.items() if item.obj is not None or key in ("non_blocking", "copy")}
-    for key, item in named.items():
+    for item in named.values():
         if item.obj is None:
             rec.type_of(item)
     return _convert(rec, value, given, lambda *_: value.obj.to(*[a.obj for a in args], **{k: v.obj for k, v in kwargs.items()}))  # type: ignore[attr-defined]
@@ -298,6 +298,8 @@ def _to(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]
 
 def _convert(rec: Recorder, value: Value, given: dict[str, Value], execute: Callable[..., object]) -> Answer:
     """The overload of `to` for what is given, as the binding chooses it."""
+    overload: str
+    keys: tuple[str, ...]
     if "other" in given:
         overload, keys = "other", ("other", "non_blocking", "copy", "memory_format")
     elif "dtype" in given and "device" in given:
@@ -449,8 +451,8 @@ def iterate(rec: Recorder, a: Value) -> Any:
     Making the views is not counted as the execution of the instruction: whoever wants the items may still execute it as a whole.
     """
     value = rec.resolve(a)
-    if not is_tensor(value) or value.obj.dim() == 0:  # type: ignore[attr-defined]
-        return NotModelled
+    if not is_tensor(value) or value.obj.dim() == 0 or rec.effect_serial == rec.serial:  # type: ignore[attr-defined]
+        return NotModelled  # (after an effect of this instruction no guard may be written)
     planned = plan_overload(rec, "unbind", "int", [value, Const(0)])
     if planned is None:
         return NotModelled
@@ -460,8 +462,18 @@ def iterate(rec: Recorder, a: Value) -> Any:
     return emit(rec, planned, forms, value.obj.unbind(0)).items  # type: ignore[attr-defined]
 
 
+def store_attribute(rec: Recorder, a: Value, name: str, item: Value) -> Any:
+    """`tensor.name = item` (grad, data, requires_grad, …): whatever tensor it is, without looking into it."""
+    value = rec.resolve(a)
+    if not is_tensor(value):
+        return NotModelled
+    rec.opaque(Const(setattr), [value, Const(name), item], {}, f"store to Tensor.{name}")
+    return None
+
+
 def register(registry: Registry) -> None:
     """The hooks and methods above."""
+    registry.hook("store_attribute", store_attribute)
     base = torch._C.TensorBase
     for name, method in _METHODS.items():
         registry.function(base.__dict__[name], _model(method))
@@ -475,4 +487,4 @@ def register(registry: Registry) -> None:
     registry.hook("iterate", iterate)
 
 
-__all__ = ["attribute", "guarded_device", "guarded_dtype", "guarded_rank", "mlir", "register", "size_value", "stride_value"]
+__all__ = ["attribute", "guarded_device", "guarded_dtype", "guarded_rank", "register", "size_value", "stride_value"]

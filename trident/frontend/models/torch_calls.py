@@ -12,7 +12,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
 
 # Operators that can hand back the very tensor that they were given, so that the class of the result is that of the argument.
 MAY_RETURN_ARGUMENT: frozenset[str] = frozenset({
-    "to", "contiguous", "type_as", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "flatten", "atleast_1d",
-    "atleast_2d", "atleast_3d", "resolve_conj", "resolve_neg", "conj", "real", "positive", "lift", "ravel", "reshape", "expand_as",
-    "squeeze", "broadcast_to", "movedim", "moveaxis", "unflatten", "_conj", "view_as_real", "dequantize", "cpu", "coalesce", "pad",
-    "nan_to_num", "rot90", "hspmm", "to_dense", "fix", "sum_to_size", "pin_memory", "tile", "repeat_interleave", "mT", "numpy_T",
-    "adjoint", "matrix_H", "chain_matmul", "linalg_multi_dot", "rrelu", "native_dropout", "cumulative_trapezoid",
+    "_conj", "_conj_physical", "adjoint", "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to", "cartesian_prod",
+    "chain_matmul", "coalesce", "conj", "conj_physical", "contiguous", "dequantize", "dropout", "expand_as", "feature_alpha_dropout",
+    "feature_dropout", "fix", "flatten", "lift", "lift_fresh", "linalg_multi_dot", "mT", "matrix_H", "moveaxis", "movedim",
+    "nan_to_num", "native_dropout", "numpy_T", "pad", "pin_memory", "positive", "ravel", "real", "repeat_interleave", "reshape",
+    "resolve_conj", "resolve_neg", "rot90", "rrelu", "squeeze", "sum_to_size", "tile", "to", "to_dense", "type_as", "unflatten",
+    "view_as_real",
 })  # fmt: skip
 
 # In-place operators that change sizes or strides.
@@ -43,10 +43,10 @@ CHANGES_METADATA: frozenset[str] = frozenset({
 
 # Names whose binding is hand-written in C++ and does something else than the operator of that name: modelled elsewhere or opaque.
 _HAND_WRITTEN: frozenset[str] = frozenset({
-    "_version", "contiguous", "copy_", "data", "dim", "get_device", "imag", "is_contiguous", "is_leaf", "item", "mH", "mT", "nonzero",
-    "numel", "output_nr", "real", "requires_grad_", "retains_grad", "set_", "size", "storage_offset", "stride", "to", "range",
-    "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor",
-    "is_complex", "is_floating_point", "is_signed", "is_inference", "backward",
+    "_version", "backward", "contiguous", "copy_", "data", "dim", "get_device", "imag", "is_complex", "is_contiguous",
+    "is_floating_point", "is_inference", "is_leaf", "is_signed", "item", "mH", "mT", "nonzero", "numel", "output_nr", "range", "real",
+    "requires_grad_", "retains_grad", "set_", "size", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
+    "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "storage_offset", "stride", "to",
 })  # fmt: skip
 
 _PROMOTED = frozenset({"ScalarType", "Layout", "MemoryFormat", "Device", "str", "Generator"})
@@ -74,8 +74,9 @@ def _lowerable_item(param: schema.Param, obj: object) -> bool:
         case "Tensor":
             return type(obj) in schema.TENSOR_TYPES
         case "Scalar" | "int" | "float" | "bool":
-            # An int that a double cannot hold is not written as a float.
-            return type(obj) in (int, float, bool) and _fits(obj) and not (param.base == "float" and type(obj) is int and abs(obj) > 2**53)
+            if param.base == "float" and type(obj) is int:
+                return abs(obj) <= 2**53  # exact as a double
+            return type(obj) in (int, float, bool) and _fits(obj)
         case "ScalarType":
             return obj in schema.PYTHON_DTYPES or obj in schema.SCALAR_TYPE or type(obj) is int
         case "Layout":
@@ -282,8 +283,9 @@ def wrap(rec: Recorder, planned: Plan, ssa: list[mlir.Value], result: object) ->
 
 
 def _single(rec: Recorder, planned: Plan, ssa: mlir.Value, result: object) -> Value:
-    parameters = planned.overload.name in MAY_RETURN_ARGUMENT and any(type(v.obj) is torch.nn.Parameter for v in planned.values)
-    if parameters:  # whether the result is the parameter itself is only known when the trace runs
+    uncertain = planned.overload.name in MAY_RETURN_ARGUMENT or any(value.obj is result for value in planned.values)
+    if uncertain and any(type(value.obj) is torch.nn.Parameter for value in planned.values):
+        # Whether the result is the parameter itself is only known when the trace runs: its type is left to a guard.
         return rec.result(result, rec.builder.op("box", ssa))
     return rec.result(result, ssa)
 
@@ -408,7 +410,8 @@ def call(rec: Recorder, planned: Plan, execute: Callable[..., object], args: Seq
     return emit(rec, planned, forms, result)
 
 
-def call_named(rec: Recorder, name: str, method: bool, execute: Callable[..., object], args: list[Value], kwargs: dict[str, Value]) -> Answer:
+def call_named(rec: Recorder, name: str, method: bool, execute: Callable[..., object], args: list[Value],
+               kwargs: dict[str, Value]) -> Answer:
     """The model of the Python binding of the ATen name `name`."""
     binding = schema.bind(name, [a.obj for a in args], {k: v.obj for k, v in kwargs.items()}, method)
     planned = plan(rec, binding, args, kwargs)
@@ -457,7 +460,8 @@ def call_operator(rec: Recorder, callee: Value, args: list[Value], kwargs: dict[
 # Binding names of methods that are other operators: (attribute of TensorBase, ATen name).
 METHOD_NAMES: dict[str, str] = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_", "__mul__": "mul",
-    "__rmul__": "mul", "__imul__": "mul_", "__div__": "div", "__truediv__": "div", "__idiv__": "div_", "__floordiv__": "floor_divide",
+    "__rmul__": "mul", "__imul__": "mul_", "__div__": "div", "__truediv__": "div", "__idiv__": "div_",
+    "__floordiv__": "floor_divide",
     "__ifloordiv__": "floor_divide_", "__mod__": "remainder", "__imod__": "remainder_", "__matmul__": "matmul", "__eq__": "eq",
     "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
     "__rxor__": "bitwise_xor",
@@ -495,4 +499,4 @@ def register(registry: Registry) -> None:
         family.register(registry)
 
 
-__all__ = ["Plan", "call", "call_named", "call_operator", "call_overload", "elements", "emit", "operands", "partial", "plan", "register"]
+__all__ = ["Plan", "call", "call_named", "call_operator", "call_overload", "elements", "emit", "operands", "plan", "register"]

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
 
 # Instances of these have no __torch_function__.
-_PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
-                    torch.Generator, *schema.TENSOR_TYPES})
+_PLAIN = frozenset({
+    int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+    torch.Generator, *schema.TENSOR_TYPES,
+})  # fmt: skip
 
 
 def _grad_enabled(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
@@ -95,10 +97,14 @@ _CONSTANT: tuple[tuple[str, object], ...] = (("_get_tracing_state", None), ("_is
 # Opaque calls of these read the state of torch and change nothing.
 _HARMLESS: tuple[str, ...] = (
     "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype",
-    "is_autocast_cache_enabled", "get_default_dtype", "is_anomaly_enabled", "are_deterministic_algorithms_enabled", "get_num_threads",
+    "is_autocast_cache_enabled", "get_default_dtype", "is_anomaly_enabled", "are_deterministic_algorithms_enabled",
+    "get_num_threads", "promote_types", "result_type",
 )  # fmt: skip
-_HARMLESS_C: tuple[str, ...] = ("_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
-                                "_get_default_device", "_cuda_isInBadFork", "_get_deterministic_algorithms")
+_HARMLESS_C: tuple[str, ...] = (
+    "_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
+    "_get_default_device", "_cuda_isInBadFork", "_get_deterministic_algorithms", "_get_privateuse1_backend_name",
+    "_is_autocast_available",
+)  # fmt: skip
 
 
 # Python functions of torch that are machinery around a call into C++ (or work on Python frames, files, processes): calling them as
@@ -129,8 +135,9 @@ def _device(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answe
     named = {**kwargs, **dict(zip(("type", "index"), args, strict=False))}
     if len(args) > 2 or len(named) != len(args) + len(kwargs):
         return NotModelled
-    if not all(type(v) is Const or (type(v.obj) in (str, int) and type(v) is Traced and not v.facts.get("fresh")) for v in named.values()):
-        return NotModelled
+    for value in named.values():
+        if type(value) is not Const and not (type(value) is Traced and type(value.obj) in (str, int) and not value.facts.get("fresh")):
+            return NotModelled
     made = rec.execute(torch.device, *[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})
     for key, value in named.items():
         rec.promote(value, f"{key} of a device")

@@ -41,8 +41,8 @@ MEMORY_FORMAT: dict[torch.memory_format, int] = {
 # Parameter names that numpy's users know, accepted by the parser for torch's own.
 _NUMPY_NAMES: dict[str, tuple[str, ...]] = {"dim": ("axis",), "keepdim": ("keepdims",), "input": ("x", "a", "x1"), "other": ("x2",)}
 
-# Names whose Python binding accepts numbers where the schema has a tensor (should_allow_numbers_as_tensors). The overload with a
-# Scalar there does the same to the bit: ATen implements it by wrapping the number, as the binding does.
+# Names whose Python binding accepts numbers where the schema has a tensor (should_allow_numbers_as_tensors). The overload with
+# a Scalar there does the same to the bit: ATen implements it by wrapping the number, as the binding does.
 _NUMBERS_AS_TENSORS: frozenset[str] = frozenset(
     name + suffix
     for name in ("add", "div", "divide", "mul", "multiply", "sub", "subtract", "true_divide", "floor_divide")
@@ -174,7 +174,8 @@ def _param(text: str, argument: torch._C.Argument, kw_only: bool) -> Param | Non
     optional = match["opt"] is not None or (match["eopt"] is not None and not is_list)
     return Param(
         name=argument.name, base=base[3:].lower() if symbolic else base, symbolic=symbolic, is_list=is_list,
-        size=int(match["size"]) if match["size"] else None, optional=optional, element_optional=is_list and match["eopt"] is not None,
+        size=int(match["size"]) if match["size"] else None, optional=optional,
+        element_optional=is_list and match["eopt"] is not None,
         kw_only=kw_only, required=not argument.has_default_value(), default=argument.default_value,
         writes="!" in (match["alias"] or ""),
     )  # fmt: skip
@@ -388,7 +389,7 @@ def _match_list(param: Param, obj: object) -> Match:
             return Match.NO if param.size is None else Match.UNSURE
         return Match.NO if kind in _PLAIN_TYPES and kind not in TENSOR_TYPES and kind is not bool else Match.UNSURE
     matches = []
-    for item in obj:
+    for item in obj:  # type: ignore[attr-defined]
         if item is None and param.element_optional:
             matches.append(Match.YES)
         else:

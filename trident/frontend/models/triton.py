@@ -22,20 +22,24 @@ from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 from trident.frontend.aborts import Leave
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
+from trident.frontend.models.tensors import guarded_dtype
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL, LaunchParam, LaunchSite, PinKind
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
 
+_KERNELS = (JITFunction, Autotuner, Heuristics)
 _NUMBERS = (int, float, bool)
 # Types whose instances may be constexprs or options: immutable, compared by value or by identity.
-_CONSTANT_TYPES = (int, float, bool, str, type(None), triton.language.dtype, triton.language.constexpr, JITFunction, ConstexprFunction)
+_CONSTANT_TYPES = (
+    int, float, bool, str, type(None), triton.language.dtype, triton.language.constexpr, JITFunction, ConstexprFunction,
+)  # fmt: skip
 # Attributes of triton.knobs.runtime that a launch looks at.
 _KNOBS = ("launch_enter_hook", "launch_exit_hook", "debug", "add_stages_inspection_hook")
 
 
-class _Unusual(Exception):  # noqa: N818 (control flow)
+class _Unusual(Exception):
     """The launch is not modelled, for this reason."""
 
 
@@ -54,9 +58,9 @@ class _Launch:
 def subscript(rec: Recorder, a: Value, index: Value) -> Answer:
     """`kernel[grid]`: a launcher, which is nothing before it is called."""
     a = rec.resolve(a)
-    if type(a.obj) is not JITFunction or type(a) is not Const:
+    if type(a.obj) not in _KERNELS or type(a) is not Const:
         return NotModelled
-    launcher = rec.virtual(a.obj[index.obj], "launcher", [a, index])
+    launcher = rec.virtual(a.obj[index.obj], "launcher", [a, index])  # type: ignore[index]
     launcher.make = operator.getitem
     return launcher
 
@@ -66,48 +70,98 @@ def call(rec: Recorder, callee: Value, args: list[Value], kwargs: dict[str, Valu
     callee = rec.resolve(callee)
     if type(callee) is Virtual and callee.kind == "launcher":
         return _launch(rec, callee.items[0], callee.items[1], args, kwargs)
-    if type(callee) is Const and type(callee.obj) is ConstexprFunction:
-        if all(type(arg.obj) in _NUMBERS for arg in (*args, *kwargs.values())):
-            # On plain numbers a constexpr_function is the Python function that it wraps.
-            rec.pin(PinKind.DICT, callee.obj.__dict__, "fn", callee.obj.fn, f"{rec.name_of(callee)}.fn")
-            return rec.call(Const(callee.obj.fn, rec.name_of(callee)), args, kwargs)
-    return NotModelled
+    if type(callee) is not Const or type(callee.obj) is not ConstexprFunction:
+        return NotModelled
+    if not all(type(arg.obj) in _NUMBERS for arg in (*args, *kwargs.values())):
+        return NotModelled
+    # On plain numbers a constexpr_function is the Python function that it wraps.
+    function: Any = callee.obj
+    rec.pin(PinKind.DICT, function.__dict__, "fn", function.fn, f"{rec.name_of(callee)}.fn")
+    return rec.call(Const(function.fn, rec.name_of(callee)), args, kwargs)
 
 
 def run(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`kernel.run(*args, grid=grid, warmup=False, **kwargs)`"""
     rest = dict(kwargs)
     grid, warmup = rest.pop("grid", None), rest.pop("warmup", None)
-    if grid is None or warmup is None or not args or type(args[0].obj) is not JITFunction:
+    if grid is None or warmup is None or not args or type(args[0].obj) not in _KERNELS:
         return NotModelled
     if type(warmup) is not Const or warmup.obj is not False:
-        return rec.opaque(Const(JITFunction.run), args, kwargs, "a warm-up of a Triton kernel")
+        return rec.opaque(Const(type(args[0].obj).run), args, kwargs, "a warm-up of a Triton kernel")  # type: ignore[attr-defined]
     return _launch(rec, args[0], grid, args[1:], rest)
 
 
 def _launch(rec: Recorder, kernel: Value, grid: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
     kernel = rec.resolve(kernel)
     try:
-        launch = _plan(rec, kernel, args, kwargs)
+        if type(kernel) is not Const:
+            raise _Unusual("the kernel is a run-time object")
+        if not _result_is_dropped(rec):
+            raise _Unusual("the result of the launch is used")
+        inner, chosen = kernel.obj, {"grid": grid, "warmup": Const(False), **kwargs}
+        while type(inner) is not JITFunction:
+            inner, chosen = _unwrap(rec, inner, args, chosen)
+        launch = _plan(rec, inner, args, {name: value for name, value in chosen.items() if name not in ("grid", "warmup")})
         axes = _grid(rec, launch, grid)
     except _Unusual as unusual:
         # KernelInterface.__getitem__ gives a function that calls exactly this.
         everything: dict[str, Value] = {"grid": grid, "warmup": Const(False), **kwargs}
-        return rec.opaque(Const(JITFunction.run), [kernel, *args], everything, f"Triton kernel: {unusual}")
+        return rec.opaque(Const(type(kernel.obj).run), [kernel, *args], everything, f"Triton kernel: {unusual}")  # type: ignore[attr-defined]
     return _emit(rec, launch, axes)
+
+
+# ----------------------------------------------------------------------------------------- autotuned and heuristic kernels
+
+
+def _unwrap(rec: Recorder, kernel: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[Any, dict[str, Value]]:
+    """What an Autotuner or Heuristics calls with these arguments: the next kernel inside, and its keywords."""
+    if type(kernel) is Heuristics:
+        for name, function in kernel.values.items():
+            named = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+            meta = rec.virtual_dict(list(named), list(named.values()))
+            kwargs = {**kwargs, name: _follow(rec, Const(function, f"heuristic {name}"), meta, f"its heuristic {name}")}
+        return kernel.fn, kwargs
+    if type(kernel) is not Autotuner:
+        raise _Unusual(f"it is wrapped in a {type(kernel).__name__}")
+    config = _tuned(rec, kernel, args, kwargs)
+    if config.pre_hook is not None:
+        raise _Unusual("its configuration has a pre-hook")
+    chosen = config.all_kwargs()
+    if any(name in kwargs for name in chosen):
+        raise _Unusual("an argument is given that tuning decides")
+    return kernel.fn, {**kwargs, **{name: Const(value) for name, value in chosen.items()}}
+
+
+def _tuned(rec: Recorder, kernel: Autotuner, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """The configuration that tuning has chosen for these arguments; what the choice depends on is guarded."""
+    if len(kernel.configs) == 1:
+        return kernel.configs[0]
+    named = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+    named = {name: rec.resolve(value) for name, value in named.items() if name in kernel.arg_names}
+    keys = [named[name] for name in kernel.keys if name in named]
+    tensors = [value for value in named.values() if type(value.obj) in schema.TENSOR_TYPES]
+    if not all(_can_be_constant(value) for value in keys):
+        raise _Unusual("a key of its tuning is not a plain constant")
+    if any(hasattr(value.obj, "dtype") and value not in tensors for value in named.values()):
+        raise _Unusual("an argument of it is not a plain tensor")
+    key = (*(value.obj for value in keys), *(str(value.obj.dtype) for value in tensors))  # type: ignore[attr-defined]
+    if key not in kernel.cache:  # tuned by this very call: what is recorded here serves until then
+        flat = tuple(part for item in kernel.cache.items() for part in item)
+        rec.pin(PinKind.DICT_KEYS, kernel.cache, "", flat, f"what has been tuned of {kernel.base_fn.__name__}")
+        raise _Unusual("it is still to be tuned for these arguments")
+    for value in keys:
+        rec.promote(value, f"key of the tuning of {kernel.base_fn.__name__}")
+    for value in tensors:
+        guarded_dtype(rec, value)
+    return kernel.cache[key]
 
 
 # ------------------------------------------------------------------------------------------------------------- planning
 
 
-def _plan(rec: Recorder, kernel: Value, args: list[Value], kwargs: dict[str, Value]) -> _Launch:
+def _plan(rec: Recorder, obj: JITFunction, args: list[Value], kwargs: dict[str, Value]) -> _Launch:
     """Bind, and decide that the launch can be written. Pure."""
-    obj = kernel.obj
-    if type(kernel) is not Const or type(obj) is not JITFunction:
-        raise _Unusual("the kernel is a run-time object")
     _check_environment(obj)
-    if not _result_is_dropped(rec):
-        raise _Unusual("the result of the launch is used")
     names = [param.name for param in obj.params]
     if len(args) > len(names) or any(name in kwargs for name in names[:len(args)]):
         raise _Unusual("the arguments do not bind")
@@ -146,9 +200,11 @@ def _check_environment(kernel: JITFunction) -> None:
 
 def _result_is_dropped(rec: Recorder) -> bool:
     """Whether the statement is the launch alone: which compiled kernel it yields is then of no interest."""
-    frame = rec.frames[-1]
-    following = frame.current.index + 1
-    return following < len(frame.code.instructions) and frame.code.instructions[following].name == "POP_TOP"
+    for frame in reversed(rec.frames):
+        following = frame.code.instructions[frame.current.index + 1].name
+        if following != "RETURN_VALUE":
+            return following == "POP_TOP"
+    return False
 
 
 def _check_argument(param: Any, value: Value) -> None:
@@ -183,7 +239,8 @@ def _grid(rec: Recorder, launch: _Launch, grid: Value) -> list[Value]:
     """The ints of the grid, one to three; a callable one is followed."""
     grid = rec.resolve(grid)
     if callable(grid.obj):
-        grid = _follow(rec, launch, grid)
+        meta = rec.virtual_dict(list(launch.bound), list(launch.bound.values()))  # as the binder of Triton passes them
+        grid = _follow(rec, grid, meta, "its grid function")
     if type(grid.obj) not in (tuple, list):
         raise _Unusual(f"its grid is a {type(grid.obj).__name__}")
     if type(grid) is Virtual and grid.kind in ("tuple", "list"):
@@ -195,18 +252,17 @@ def _grid(rec: Recorder, launch: _Launch, grid: Value) -> list[Value]:
     return axes
 
 
-def _follow(rec: Recorder, launch: _Launch, grid: Value) -> Value:
-    """`grid(meta)`; meta has every parameter, as the binder of Triton passes them."""
+def _follow(rec: Recorder, function: Value, meta: Value, what: str) -> Value:
+    """`function(meta)`, without effects."""
     depth, frame = len(rec.frames), rec.frames[-1]
-    meta = rec.virtual_dict(list(launch.bound), list(launch.bound.values()))
     try:
-        return rec.resolve(rec.call_pure(grid, [meta], {}))
+        return rec.resolve(rec.call_pure(function, [meta], {}))
     except Leave as leave:
         if leave.reason not in ("impure", "unsupported", "promote", "opcode", "depth"):
             raise
         del rec.frames[depth:]
         rec.enter(frame)
-        raise _Unusual(f"its grid function cannot be followed: {leave.text}") from None
+        raise _Unusual(f"{what} cannot be followed: {leave.text}") from None
 
 
 # -------------------------------------------------------------------------------------------------------------- emission
@@ -260,14 +316,13 @@ def _pin_environment(rec: Recorder, kernel: JITFunction) -> None:
 
 def register(registry: Registry) -> None:
     """Hooks and models."""
-    registry.hook_type(JITFunction, ConstexprFunction)
+    registry.hook_type(*_KERNELS, ConstexprFunction)
     registry.hook_kind("launcher")
     registry.hook("subscript", subscript)
     registry.hook("call", call)
-    registry.function(JITFunction.run, run)
-    registry.never_inline(JITFunction.run, "a Triton launch")
-    registry.never_inline(Autotuner.run, "an autotuned Triton kernel")
-    registry.never_inline(Heuristics.run, "a Triton kernel with heuristics")
+    for cls in _KERNELS:
+        registry.function(cls.run, run)
+        registry.never_inline(cls.run, "a Triton launch")
     registry.never_inline(KernelInterface.warmup, "a warm-up of a Triton kernel")
     _refuse_interpreter(registry)
 

@@ -155,7 +155,10 @@ class CPUBackend(BaseBackend):
         from trident.backend.triton.cpu import ttir
         from trident.backend.triton.cpu.lower import kernel as lowering
 
-        kernel = ttir.read(ttir.generic_form(module))
+        text = ttir.generic_form(module)
+        if "f16" in text and "f16c" not in kernels.host_features():
+            raise UnsupportedKernelError("the cpu backend needs a CPU with F16C for 16-bit floats")
+        kernel = ttir.read(text)
         metadata["name"] = kernel.name
         metadata["shared"] = 0
         return lowering.lower(kernel, vector_lanes()).encode()

@@ -12,15 +12,18 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from trident.backend.native import kernels
 from trident.backend.native.engine import Compiled
+from trident.backend.triton.cpu import messages
 from trident.backend.triton.cpu.errors import UnsupportedKernelError
 from trident.backend.triton.cpu.layout import SIGNATURE
 
@@ -29,6 +32,7 @@ _TWO_FLAGS = hasattr(TensorDescriptor, "round_f32_to_tf32")
 
 # The "device" under which Triton keeps its caches for this backend: a CUDA device has another number.
 DEVICE = -1
+MAX_GRID = 2**31 - 1
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)
 
@@ -40,8 +44,9 @@ class CPUModule:
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
+        messages.install()
         self.code: Compiled = kernels.load(text, name)
-        self.function = self.code.address(name)
+        self.function = self.code.address(f"{name}.entry")
         self.packed = _ENTRY(self.code.address(f"{name}.packed"))
 
 
@@ -96,6 +101,9 @@ def _bf16_bits(value: float) -> int:
 
 def _address(value: Any) -> int:
     """What a pointer argument points to."""
+    if isinstance(value, torch.Tensor) and value.is_cpu:
+        address: int = value.data_ptr()
+        return address
     if value is None:
         return 0
     if isinstance(value, int):
@@ -145,7 +153,7 @@ def _packer(arguments: Sequence[tuple[tuple[int, ...], str]]) -> Callable[[tuple
     source = f"def pack(a):\n    return packed({', '.join(terms)})\n"
     namespace: dict[str, Any] = {"packed": struct.Struct("@" + "".join(formats)).pack, "pointer": _address, "bf16": _bf16_bits,
                                  "describe": _describe}
-    exec(source, namespace)  # noqa: S102 - built from this module's own table
+    exec(source, namespace)
     result: Callable[[tuple[Any, ...]], bytes] = namespace["pack"]
     return result
 
@@ -164,14 +172,33 @@ class CPULauncher:
             self.entry, self.function = _loaded[function].packed, function
         if enter_hook is not None:
             enter_hook(launch_metadata)
-        if grid_x > 0 and grid_y > 0 and grid_z > 0:
+        if 0 < grid_x <= MAX_GRID and 0 < grid_y <= MAX_GRID and 0 < grid_z <= MAX_GRID:
             self.entry(self.pack(args), grid_x, grid_y, grid_z)
+            if messages.failures:
+                messages.raise_failure()
+        elif max(grid_x, grid_y, grid_z) > MAX_GRID:
+            raise ValueError(f"a grid of ({grid_x}, {grid_y}, {grid_z}) programs is too large")
         if exit_hook is not None:
             exit_hook(launch_metadata)
 
 
+class _Event:
+    """A point in time, like torch.cuda.Event."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.time = 0.0
+
+    def record(self) -> None:
+        self.time = time.perf_counter()
+
+    def elapsed_time(self, end: _Event) -> float:
+        return (end.time - self.time) * 1e3
+
+
 class _HostInterface:
     """The little of torch.cuda's interface that Triton's benchmarking helpers use."""
+
+    Event = _Event
 
     @staticmethod
     def synchronize(device: Any = None) -> None:
@@ -181,8 +208,6 @@ class _HostInterface:
 def host_bench(call: Callable[[], Any], *, quantiles: Sequence[float] | None = None, warmup: float = 5, rep: float = 20,
                return_mode: str = "mean", **_: Any) -> Any:
     """Time a call on the host, in milliseconds; the counterpart of triton.testing.do_bench."""
-    import time
-
     call()
     start = time.perf_counter()
     call()
@@ -231,8 +256,6 @@ class CPUDriver(DriverBase):
         return 0
 
     def get_active_torch_device(self) -> Any:
-        import torch
-
         return torch.device("cpu")
 
     def get_device_interface(self) -> Any:
@@ -242,8 +265,6 @@ class CPUDriver(DriverBase):
         return host_bench
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        import torch
-
         return torch.empty(1 << 20, dtype=torch.int8)
 
     def clear_cache(self, cache: Any) -> None:

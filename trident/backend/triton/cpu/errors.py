@@ -20,3 +20,7 @@ class UnsupportedKernelError(RuntimeError):
 
 class InternalError(RuntimeError):
     """The lowering produced something that MLIR or LLVM refuses: a bug in the backend, reported instead of a crash."""
+
+
+class KernelAssertionError(RuntimeError):
+    """A `tl.device_assert` of a kernel compiled with `debug=True` did not hold."""

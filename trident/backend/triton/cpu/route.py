@@ -42,6 +42,9 @@ def cpu_driver() -> CPUDriver:
 class _RoutedConfig(DriverConfig):  # type: ignore[misc]
     """Triton's driver configuration with a choice per thread before the process-wide one."""
 
+    _default: Any
+    _active: Any
+
     @property
     def default(self) -> Any:
         wanted = os.environ.get("TRITON_DEFAULT_BACKEND") == "cpu"

@@ -104,6 +104,7 @@ class Emitter:
                         "f8E5M2": self.i8, "f8E4M3FN": self.i8}
         self._i32_attrs: dict[int, Any] = {}
         self.declared: dict[str, tuple[list[Any], Any]] = {}
+        self.strings: dict[str, str] = {}
 
     # -- ops ---------------------------------------------------------------------------------------------------------------------
 
@@ -119,6 +120,11 @@ class Emitter:
         """A reference to an external function, declared when the module is finished."""
         self.declared.setdefault(symbol, (params, result))
         return ir.FlatSymbolRefAttr.get(symbol)
+
+    def string(self, text: str) -> SSA:
+        """The address of a constant string, defined when the module is finished."""
+        symbol = self.strings.setdefault(text, f"string.{len(self.strings)}")
+        return self.op("llvm.mlir.addressof", self.ptr, global_name=ir.FlatSymbolRefAttr.get(symbol))
 
     def i32_attr(self, value: int) -> Any:
         found = self._i32_attrs.get(value)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from trident.backend.triton.cpu.lower import floats, index
+from trident.backend.triton.cpu.lower import floats
 from trident.backend.triton.cpu.lower.core import COUNTER, FLOATS, INTS, LANE, SSA, Buffer, Chunk, Tensor
 from trident.backend.triton.cpu.lower.index import Bits, lane_bits
 from trident.backend.triton.cpu.ttir import Op

@@ -2,11 +2,11 @@
 
 Owns the functions around a kernel's body and the pass pipeline. The module has
 
-    <name>          void (void** params, i32 gx, i32 gy, i32 gz): params[i] points to the value of the i-th argument; runs the grid
+    <name>.entry    void (void** params, i32 gx, i32 gy, i32 gz): params[i] points to the value of the i-th argument; runs the grid
     <name>.packed   void (void* packed, i32 gx, i32 gy, i32 gz): the values themselves at the offsets of `packed_layout`
     <name>.grid     private: the loop over the program instances, with the body inlined
 
-What must hold: a program instance sees exactly its own coordinates; every op is in the llvm dialect before the translation to LLVM
+No symbol is a kernel's bare name, which may be that of a C function. What must hold: a program instance sees exactly its own coordinates; every op is in the llvm dialect before the translation to LLVM
 IR, which would otherwise end the process.
 
 May import: torch_mlir, core, plan, lowering, ttir, llvm_text.
@@ -108,7 +108,7 @@ def _load_argument(em: Emitter, pointer: SSA, elem: str) -> SSA:
 def _entries(em: Emitter, name: str, module: ir.Module, elems: Sequence[str]) -> None:
     """The two exported functions."""
     for packed in (False, True):
-        made = _function(module, f"{name}.packed" if packed else name, [em.ptr, *[em.i32] * 3])
+        made = _function(module, f"{name}.packed" if packed else f"{name}.entry", [em.ptr, *[em.i32] * 3])
         entry = made.regions[0].blocks[0]
         with ir.InsertionPoint(entry):
             base, gx, gy, gz = entry.arguments
@@ -142,6 +142,16 @@ TRANSLATABLE = frozenset(f"llvm.{name}" for name in (
     "intr.maximum intr.minimum intr.smax intr.smin intr.umax intr.umin intr.ctpop intr.ctlz intr.cttz intr.abs").split())
 
 
+def _strings(em: Emitter, module: ir.Module) -> None:
+    for text, symbol in em.strings.items():
+        data = text.encode() + b"\0"
+        with ir.InsertionPoint.at_block_begin(module.body):
+            ir.Operation.create("llvm.mlir.global", attributes={
+                "sym_name": ir.StringAttr.get(symbol), "value": ir.StringAttr.get(data), "constant": ir.UnitAttr.get(),
+                "global_type": ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{len(data)} x i8>")),
+                "linkage": ir.Attribute.parse("#llvm.linkage<internal>")}, regions=1)
+
+
 def _check_translatable(module: ir.Module) -> None:
     """Every op is one that the translation takes."""
     strange: list[str] = []
@@ -172,6 +182,7 @@ def lower(kernel: Kernel, lanes: int) -> str:
         _grid(em, kernel.name, module, types)
         _entries(em, kernel.name, module, elems)
         _declarations(em, module)
+        _strings(em, module)
         try:
             if not module.operation.verify():
                 raise InternalError(f"{kernel.name}: the lowering made invalid MLIR")

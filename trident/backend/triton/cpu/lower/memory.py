@@ -113,6 +113,7 @@ def load(low: Lowering, op: Op) -> None:
     if op.operands[0].type.pointee.startswith("tensor"):
         raise op.unsupported("a block pointer")
     if isinstance(pointer, Chunk):
+        assert not isinstance(mask, Tensor) and not isinstance(other, Tensor)
         low.env[op.result] = load_chunk(low.em, op, pointer, mask, other)
         return
     parts = [p for p in (pointer, mask, other) if p is not None]
@@ -134,6 +135,7 @@ def store(low: Lowering, op: Op) -> None:
     if op.operands[0].type.pointee.startswith("tensor"):
         raise op.unsupported("a block pointer")
     if isinstance(pointer, Chunk):
+        assert isinstance(value, Chunk) and not isinstance(mask, Tensor)
         store_chunk(em, op, pointer, value, mask)
         return
     shape = op.operands[0].type.shape
