@@ -17,6 +17,9 @@ from typing import Any
 import torch
 
 from trident import options as options_module
+from trident.backend.native.callable import EntryCell, callable_type, make_callable
+from trident.backend.native.evaluator import FrameHook
+from trident.capture import wanted
 from trident.entry import Entry, all_entries
 from trident.options import Options
 from trident.report import Explanation
@@ -78,8 +81,6 @@ def _jit(target: Any, options: Options) -> Any:
 
 def _callable(function: FunctionType, options: Options) -> Any:
     """A native callable for a function, with an entry of its own."""
-    from trident.backend.native.callable import make_callable
-
     entry = Entry(function, options)
     made = make_callable(function, entry.cell, entry.miss, _callable_type())
     made.__dict__["_trident_entry"] = entry
@@ -88,8 +89,6 @@ def _callable(function: FunctionType, options: Options) -> Any:
 
 @functools.cache
 def _callable_type() -> type:
-    from trident.backend.native.callable import callable_type
-
     return callable_type("trident.Function", {
         "specializations": property(lambda self: len(entry_of(self).roots), doc="number of root traces"),
         "reset": lambda self: entry_of(self).reset(),
@@ -144,16 +143,21 @@ _hooked: dict[int, Entry] = {}
 _hooked_lock = threading.Lock()
 
 
-def _decide(code: CodeType, function: FunctionType) -> Entry | None:
+def _decide(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable[[tuple[Any, ...]], object]] | None:
     """Whether a frame that the evaluator sees for the first time is captured."""
-    from trident.capture import wanted
-
     if not wanted(code, function):
         return None
     with _hooked_lock:
         if id(code) not in _hooked:
             _hooked[id(code)] = Entry(function, options_module.current())
-        return _hooked[id(code)]
+        entry = _hooked[id(code)]
+    return entry.cell, entry.miss_of_frame
+
+
+@functools.cache
+def _hook() -> FrameHook:
+    """The one hook of the process: installed per thread, as often as `frame_hook` blocks are active there."""
+    return FrameHook(_decide)
 
 
 @contextmanager
@@ -165,9 +169,7 @@ def frame_hook() -> Iterator[None]:
     if options_module.disabled() or _warn_unsupported():
         yield
         return
-    from trident.backend.native.evaluator import FrameHook
-
-    hook = FrameHook(_decide)
+    hook = _hook()
     hook.install()
     try:
         yield

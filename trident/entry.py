@@ -21,8 +21,12 @@ from typing import TYPE_CHECKING, Any
 from trident import log
 from trident.backend import passes
 from trident.backend.exits import ExitSite
+from trident.backend.native.callable import DISABLED, EntryCell
+from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
+from trident.backend.native.resume import call, resume
 from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
+from trident.capture import reaches_tensors
 from trident.errors import TridentError
 from trident.frontend.recorder import Outcome, record, record_bridge
 from trident.ir import GuardInfo, PinKind, Trace, rebuild
@@ -49,6 +53,9 @@ class Specialization:
     exits: list[ExitSite] = field(default_factory=list)
 
 
+_LOOKS = 3
+"""Frames of a captured function without a tensor among the arguments after which the hook forgets the function."""
+
 _all: weakref.WeakSet[Entry] = weakref.WeakSet()
 _recording = threading.RLock()
 """One recording at a time in the process; another thread that misses meanwhile runs its call in CPython."""
@@ -64,15 +71,13 @@ def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
         args += rest.pop(0)  # type: ignore[arg-type]
     if code.co_flags & 0x08:
         keywords.update(rest.pop(0))  # type: ignore[arg-type]
-    return function(*args, **keywords)
+    return call(function, tuple(args), keywords)
 
 
 class Entry:
     """State and policy of one function. `name` is its qualified name."""
 
     def __init__(self, function: FunctionType, options: Options) -> None:
-        from trident.backend.native.callable import EntryCell
-
         self.function, self.options = function, options
         self.name = function.__qualname__
         self.cell = EntryCell()
@@ -81,6 +86,7 @@ class Entry:
         self.last_misses: deque[str] = deque(maxlen=16)
         self.side_exits = 0
         self.failed = 0  # recordings in a row that gave no trace
+        self.without_tensors = 0  # frames that the hook left alone
         self.retired = ""  # why the function is left to CPython, "" while it is not
         self._scm: SCM | None = None
         _all.add(self)
@@ -103,7 +109,8 @@ class Entry:
                 self.retire(f"more than {self.options.max_specializations} specializations; last miss: {self.last_misses[-1]}")
                 return call_bound(self.function, bound)
             start = time.perf_counter()
-            outcome = record(self.function, bound, services, self.options)
+            with suppressed():
+                outcome = record(self.function, bound, services, self.options)
             return self._finish(outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
@@ -111,6 +118,15 @@ class Entry:
     @property
     def roots(self) -> list[Specialization]:
         return [s for s in self.specializations if s.trace.parent is None]
+
+    def miss_of_frame(self, bound: tuple[object, ...]) -> object:
+        """The same for a frame that the hook has captured: frames without tensors are left alone, after a few for ever."""
+        if self.retired or not reaches_tensors(bound):
+            self.without_tensors += 1
+            if self.without_tensors >= _LOOKS and not self.specializations:
+                self.cell.flags |= DISABLED
+            return LEAVE_FRAME
+        return self.miss(bound)
 
     def _note_miss(self, bound: tuple[object, ...]) -> None:
         for n, specialization in enumerate(self.roots):
@@ -181,7 +197,7 @@ class Entry:
         """Leave the function's misses to CPython from now on; what is compiled stays in use."""
         self.retired = why
         if not self.specializations:
-            self.cell.flags |= 1
+            self.cell.flags |= DISABLED
         if not quiet:
             warnings.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}", RuntimeWarning, stacklevel=3)
 
@@ -195,7 +211,8 @@ class Entry:
         if worth and self._bridges < self.options.max_bridges and _recording.acquire(blocking=False):
             try:
                 start = time.perf_counter()
-                outcome = record_bridge(site.snapshot, values, services, self.options)
+                with suppressed():
+                    outcome = record_bridge(site.snapshot, values, services, self.options)
                 return self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace))
             finally:
                 _recording.release()
@@ -209,7 +226,7 @@ class Entry:
     def reset(self) -> None:
         """Forget everything compiled and counted."""
         self.cell.dispatch = 0
-        self.cell.flags &= ~1
+        self.cell.flags &= ~DISABLED
         self.specializations.clear()
         self.aborts.clear()
         self.last_misses.clear()
@@ -248,8 +265,6 @@ class Services:
 
     def resume(self, frames: list[Any], exc: BaseException | None) -> object:
         """Continue frames in CPython."""
-        from trident.backend.native.resume import resume
-
         return resume(frames, exc)
 
     def supports_operator(self, name: str, overload: str) -> bool:

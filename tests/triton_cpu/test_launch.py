@@ -343,7 +343,7 @@ def talkative(x, u, B: tl.constexpr):
     tl.device_print("bits", v.to(tl.int32, bitcast=True), hex=True)
 
 
-def test_device_print(capfd, capsys):
+def test_device_print(capsys):
     talkative[(1,)](torch.tensor([1.5, -2.0]), -3, 2)
     assert capsys.readouterr().out.splitlines() == [
         "pid (0, 0, 0) start", "pid (0, 0, 0) idx (0) value: 1.500000", "pid (0, 0, 0) idx (1) value: -2.000000",

@@ -226,6 +226,21 @@ def test_atomic_add(dtype):
 
 
 @triton.jit
+def atomic_shift(x, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    m = i < n
+    tl.atomic_add(x + (i + 1) % n, tl.load(x + i, mask=m), mask=m)
+
+
+def test_atomic_reads_first():
+    for n in (5, 64, 200):
+        x = torch.randint(0, 9, (n,)).float()
+        expected = x + x.roll(1)
+        atomic_shift[(1,)](x, n, 256)
+        assert torch.equal(x, expected)
+
+
+@triton.jit
 def counter(c, o, m):
     old = tl.atomic_add(c, 2)
     tl.store(o + tl.program_id(0), old)

@@ -27,13 +27,14 @@ def reduce2d(x, o, R: tl.constexpr, C: tl.constexpr, AXIS: tl.constexpr, OP: tl.
     tl.store(o + tl.arange(0, n), r)
 
 
-SHAPES = [(1, 64), (64, 1), (2, 2), (8, 16), (4, 256), (256, 4), (64, 64), (1, 1)]
+SHAPES = [(1, 64), (64, 1), (2, 2), (8, 16), (4, 256), (256, 4), (64, 64)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("op", ["sum", "max", "min", "argmax", "argmin"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bfloat16])
+@pytest.mark.parametrize(("op", "dtype"), [
+    *[(op, torch.float32) for op in ("sum", "max", "min", "argmax", "argmin")], *[(op, torch.int32) for op in ("sum", "max", "argmin")],
+    *[(op, torch.bfloat16) for op in ("sum", "argmax")]])
 def test_reduce_2d(shape, axis, op, dtype):
     x = torch.randn(shape)
     if dtype == torch.int32:

@@ -1,8 +1,8 @@
 """Making the bits of each kind of C++ parameter from an operand of the IR.
 
 Owns one method `make_<kind>` per `CxxType.kind`. A method gives what its type's passing needs: an address (POINTER), a register
-(DOUBLE), a value and a flag (OPT_DOUBLE), or a list of 64-bit words (WORDS, MEMORY). What must hold: storage is on the program's stack, borrowed from
-the operands for the time of the call; what must be destroyed after it is, also where the call throws.
+(DOUBLE), a value and a flag (OPT_DOUBLE), or a list of 64-bit words (WORDS, MEMORY). What must hold: storage is on the program's
+stack, borrowed from the operands for the time of the call; what must be destroyed after it is, also where the call throws.
 
 May import: lowering.*, native.aten_abi, native.frame, native.torch_layouts.
 """
@@ -46,11 +46,11 @@ class Conversions:
         self.f = f
         self.op = op
         self.operator = operator
-        self._lists: list[Value] = []
+        self._owned: list[Value] = []
 
     def release(self) -> None:
         """After the call: destroy what was made for it."""
-        for value in self._lists:
+        for value in self._owned:
             self.f.call("trident_release_list", "void", f"ptr {self.f.slot_address(value.index)}")
             self.f.give_up(value)
 
@@ -130,6 +130,7 @@ class Conversions:
         return base
 
     def make_optional_generator(self, name: str, cxx: CxxType, value: Value) -> str:
+        """Only none: the IR has no value for a generator."""
         if value.kind != "none":
             unsupported(self.operator, name, cxx, value)
         base = self.f.temporary(2)
@@ -314,5 +315,5 @@ class Conversions:
         holder = Value("other")
         address = self.f.own(holder, SlotKind.LIST)
         self.f.call("trident_optional_list", "void", f"ptr {address}", f"ptr {base}", f"i64 {count}")
-        self._lists.append(holder)
+        self._owned.append(holder)
         return address

@@ -167,10 +167,9 @@ class Function:
         if free:
             return free.pop()
         self.slot_kinds.append(kind)
-        if kind is SlotKind.VECTOR:
-            self.slot_kinds += [SlotKind.RAW, SlotKind.RAW]
-            return len(self.slot_kinds) - 3
-        return len(self.slot_kinds) - 1
+        extra = 2 if kind is SlotKind.VECTOR else 0
+        self.slot_kinds += [SlotKind.RAW] * extra
+        return len(self.slot_kinds) - 1 - extra
 
     def slot_address(self, slot: int) -> str:
         return self.value(f"getelementptr i8, ptr %frame, i64 {frame.SLOTS + 8 * slot}")

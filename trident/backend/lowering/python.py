@@ -138,17 +138,20 @@ def _keep(f: Function, op: Op, reg: str) -> None:
     f.own_object(op.results[0], reg)
 
 
-@rule("trident.list_item")
+@rule("trident.list_item", leaves=True)
 def list_item(f: Function, op: Op) -> None:
+    """The length was guarded, but code may have run since: memory is not read on trust."""
     f.need_gil()
+    size = f.load(f.object(op.operands[0]), pin_layout.SIZE, "i64")
+    f.leave_unless(f.value(f"icmp ugt i64 {size}, {op.integer('item')}"), f.site(op.name))
     _keep(f, op, f.load(f.load(f.object(op.operands[0]), pin_layout.LIST_ITEMS), 8 * op.integer("item")))
 
 
 def _lookup(f: Function, op: Op) -> str:
-    """The value under a str key, borrowed, or NULL; the keys of such dicts are strs, so nothing raises."""
+    """The value under a str key, borrowed, or NULL. Errors in foreign keys' comparisons count as absence."""
     f.need_gil()
     key = f.pointer(id(f.trace.constants[op.integer("index")]))
-    return f.call("PyDict_GetItemWithError", "ptr", f"ptr {f.object(op.operands[0])}", f"ptr {key}")
+    return f.call("PyDict_GetItem", "ptr", f"ptr {f.object(op.operands[0])}", f"ptr {key}")
 
 
 @rule("trident.dict_has")
@@ -164,9 +167,12 @@ def dict_keys_are(f: Function, op: Op) -> None:
     f.define(op.results[0], f.call(dict_runtime.KEYS_ARE, "i1", f"ptr {f.object(op.operands[0])}", f"ptr {keys}"))
 
 
-@rule("trident.dict_item")
+@rule("trident.dict_item", leaves=True)
 def dict_item(f: Function, op: Op) -> None:
-    _keep(f, op, _lookup(f, op))
+    """Its presence was guarded, but code may have run since."""
+    found = _lookup(f, op)
+    f.leave_if(f.value(f"icmp eq ptr {found}, null"), f.site(op.name))
+    _keep(f, op, found)
 
 
 @rule("trident.cell_get", leaves=True)

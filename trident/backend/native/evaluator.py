@@ -63,6 +63,16 @@ class _Record(ctypes.Structure):
     _fields_ = (("hook", ctypes.c_uint64), ("cell", ctypes.c_void_p), ("miss", ctypes.c_void_p), ("owner", ctypes.c_void_p))
 
 
+class _LeaveFrame:
+    """Type of LEAVE_FRAME."""
+
+    def __repr__(self) -> str:
+        return "LEAVE_FRAME"
+
+
+LEAVE_FRAME = _LeaveFrame()
+"""What a `miss` of a captured frame returns to say that CPython shall run this very frame; nothing may have happened yet."""
+
 _THREAD = {name: getattr(_Thread, name).offset for name, _ in _Thread._fields_}
 _RECORD = {name: getattr(_Record, name).offset for name, _ in _Record._fields_}
 
@@ -179,8 +189,12 @@ def _define_capture(module: Module) -> None:
     result = f.variable(answer)
     with f.when(f.equal(answer, decline)):
         f.add_to(entry, _THREAD["suppressed"], 1)
-        f.store(f.call(native_callable.MISSED, PTR, cell, on_miss, bound, count), result)
+        missed = f.call(native_callable.MISSED, PTR, cell, on_miss, bound, count)
         f.add_to(entry, _THREAD["suppressed"], -1)
+        f.store(missed, result)
+        with f.when(f.equal(missed, module.external_variable("trident_leave_frame"))):
+            f.decref(missed)
+            f.store(decline, result)
     final = f.load(result)
     with f.when(f.is_null(final)):
         f.call(native_callable.CLEAN, VOID)
@@ -274,6 +288,7 @@ def _code_extra_index() -> int:
     for name, cell in (("trident_threads", _threads), ("trident_evaluator", _top), ("trident_code_extra_index", _index)):
         engine.add_symbol(name, ctypes.addressof(cell))
     engine.add_symbol("trident_return_code", engine.immortal(_identity.__code__))
+    engine.add_symbol("trident_leave_frame", engine.immortal(LEAVE_FRAME))
     return index
 
 
@@ -336,11 +351,14 @@ def _vacate() -> None:
 def _shut_down() -> None:
     """From here on Python takes modules apart: no frame is looked at any more."""
     _threads.value = None
+    _kept_at_exit.extend(_entries.values())  # whoever still holds one may go on counting in it
+    _entries.clear()
 
 
 # --------------------------------------------------------------------------------------------------------------- the threads
 
 _entries: dict[int, _Thread] = {}  # by thread state id
+_kept_at_exit: list[_Thread] = []
 
 
 def _thread_entry() -> _Thread:

@@ -44,6 +44,8 @@ FUNCTIONS: Final = (
     "trident_optional_list", "trident_forget_error", "trident_dispatch",
 )
 
+_CXX_CLASS: Final = int.from_bytes(b"GNUCC++\0", "big")
+"""The class of C++ exceptions in the unwinder's header; the last byte tells kinds of them apart."""
 WRAP: Final = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
 WRAP_MOVE: Final = "_Z16THPVariable_WrapON2at10TensorBaseE"
 _UNDEFINED: Final = "_ZN3c1019UndefinedTensorImpl10_singletonE"
@@ -257,7 +259,12 @@ def _exits(m: emit.Module) -> None:
     f.ret(f.call("trident_leave", PTR, base, site, value))
 
     f = m.function("trident_catch", PTR, [PTR, I64, PTR])
+    f.function.attributes.add("uwtable")
     base = f.args[0]
+    # A thread that is being ended (the interpreter shuts down) unwinds through here too: nothing may stop that.
+    kind = f.b.lshr(f.load(f.args[2], kind=I64), i64(8))
+    with f.when(f.differ(kind, i64(_CXX_CLASS >> 8)), likely=False):
+        f.call("_Unwind_Resume", VOID, f.args[2])
     f.call("trident_gil_acquire", VOID, f.at(base, frame.GIL))
     caught = f.words(PTR)
     f.call("__cxa_begin_catch", PTR, f.args[2])

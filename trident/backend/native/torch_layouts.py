@@ -63,7 +63,6 @@ class TorchLayout:
     """
 
     tensor: int
-    generator: int
     sizes: int
     storage_offset: int
     numel: int
@@ -106,15 +105,6 @@ def _tensor_offset(torch: Any) -> int:
     planted = [torch.zeros(n) for n in (1, 2)]
     return _find("the tensor in its Python object", range(16, 64, 8),
                  lambda at: all(_word(id(t) + at) == t._cdata for t in planted))
-
-
-def _generator_offset(torch: Any) -> int:
-    planted = [torch.Generator(), torch.Generator()]
-    states = [g._cdata if hasattr(g, "_cdata") else 0 for g in planted]
-    if all(states):
-        return _find("the generator in its Python object", range(16, 40, 8),
-                     lambda at: all(_word(id(g) + at) == s for g, s in zip(planted, states, strict=True)))
-    return 16
 
 
 def _sizes(torch: Any) -> int:
@@ -254,6 +244,6 @@ def current() -> TorchLayout:
         contiguous = _contiguous(torch, device + 3)
         policy = _policies(torch, device + 3)
         return TorchLayout(
-            tensor, _generator_offset(torch), sizes, _word_field("storage_offset", [(t, offset) for t, offset, _ in views]),
+            tensor, sizes, _word_field("storage_offset", [(t, offset) for t, offset, _ in views]),
             _word_field("numel", [(t, n) for t, _, n in views] + [(torch.empty(7, 11, 13), 1001)]), dtype, device, device + 1,
             contiguous, *policy)

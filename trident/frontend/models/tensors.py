@@ -451,8 +451,10 @@ def iterate(rec: Recorder, a: Value) -> Any:
     Making the views is not counted as the execution of the instruction: whoever wants the items may still execute it as a whole.
     """
     value = rec.resolve(a)
-    if not is_tensor(value) or value.obj.dim() == 0 or rec.effect_serial == rec.serial:  # type: ignore[attr-defined]
-        return NotModelled  # (after an effect of this instruction no guard may be written)
+    if not is_tensor(value) or value.obj.dim() == 0:  # type: ignore[attr-defined]
+        return NotModelled
+    if rec.effect_serial == rec.serial:  # no guard may be written any more
+        rec.abort("unsupported", "iteration over several tensors in one instruction")
     planned = plan_overload(rec, "unbind", "int", [value, Const(0)])
     if planned is None:
         return NotModelled

@@ -263,7 +263,7 @@ def emit(rec: Recorder, planned: Plan, forms: list[mlir.Value], result: object) 
     return wrap(rec, planned, ssa, result)
 
 
-def wrap(rec: Recorder, planned: Plan, ssa: list[mlir.Value], result: object) -> Value:
+def wrap(rec: Recorder, planned: Plan, ssa: Sequence[mlir.Value], result: object) -> Value:
     """The Value of an operator's results."""
     overload = planned.overload
     if result is None:

@@ -20,7 +20,6 @@ import torch
 import triton
 from triton.backends import Backend, backends
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.driver import DriverConfig
 from triton.runtime.jit import JITFunction
 
 from trident.backend.triton.cpu.compiler import CPUBackend
@@ -39,26 +38,23 @@ def cpu_driver() -> CPUDriver:
     return _driver
 
 
-class _RoutedConfig(DriverConfig):  # type: ignore[misc]
-    """Triton's driver configuration with a choice per thread before the process-wide one."""
+def _routed_config(base: type) -> type:
+    """A class of driver configuration with a choice per thread before the process-wide one."""
 
-    _default: Any
-    _active: Any
-
-    @property
-    def default(self) -> Any:
+    def default(self: Any) -> Any:
         wanted = os.environ.get("TRITON_DEFAULT_BACKEND") == "cpu"
         if self._default is None and (wanted or not _other_driver_active()):
             self._default = cpu_driver()
-        return super().default
+        return base.default.fget(self)  # type: ignore[attr-defined]
 
-    @property
-    def active(self) -> Any:
+    def active(self: Any) -> Any:
         chosen = getattr(_chosen, "driver", None)
         if chosen is not None:
             return chosen
-        active = self._active
-        return active if active is not None else super().active
+        current = self._active
+        return current if current is not None else base.active.fget(self)  # type: ignore[attr-defined]
+
+    return type("RoutedDriverConfig", (base,), {"default": property(default), "active": property(active)})
 
 
 def _other_driver_active() -> bool:
@@ -161,9 +157,7 @@ def register() -> None:
             return
         backends["cpu"] = Backend(CPUBackend, CPUDriver)
         config = triton.runtime.driver
-        if type(config) is not DriverConfig:
-            raise RuntimeError("Triton's driver configuration was replaced by someone else")
-        config.__class__ = _RoutedConfig
+        config.__class__ = _routed_config(type(config))
         JITFunction.run = _routed(JITFunction.run)
         Autotuner.run = _routed_autotuner(Autotuner.run)
         compiled_kernel = triton.compiler.CompiledKernel

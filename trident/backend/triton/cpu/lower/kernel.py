@@ -6,8 +6,8 @@ Owns the functions around a kernel's body and the pass pipeline. The module has
     <name>.packed   void (void* packed, i32 gx, i32 gy, i32 gz): the values themselves at the offsets of `packed_layout`
     <name>.grid     private: the loop over the program instances, with the body inlined
 
-No symbol is a kernel's bare name, which may be that of a C function. What must hold: a program instance sees exactly its own coordinates; every op is in the llvm dialect before the translation to LLVM
-IR, which would otherwise end the process.
+No symbol is a kernel's bare name, which may be that of a C function. What must hold: a program instance sees exactly its own
+coordinates; every op is one that the translation to LLVM IR takes, which would otherwise end the process.
 
 May import: torch_mlir, core, plan, lowering, ttir, llvm_text.
 """

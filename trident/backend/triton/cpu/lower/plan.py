@@ -141,8 +141,8 @@ class Plan:
     def _load_may_wait(self, load: Op, result: Value) -> bool:
         if result in self.repeated or len({a for a, _ in self.anchors[result]}) != 1:
             return False
-        # A store's addresses and mask are read while it writes.
-        if any(a.name == "tt.store" and position != 1 for a, position in self.anchors[result]):
+        # Addresses and masks are read while memory is written, and an atomic's values too. A store looks after its values itself.
+        if any(a.name in WRITES and (a.name != "tt.store" or position != 1) for a, position in self.anchors[result]):
             return False
         ((anchor, _), *_) = self.anchors[result]
         if anchor.block is not load.block:
