@@ -461,6 +461,8 @@ class FrameHook:
 
     def remove(self) -> None:
         """Undo the last `install` of this hook in this thread."""
+        if _kept_at_exit:  # the interpreter shuts down: there is nothing left to undo
+            return
         identity = layouts.word(layouts.thread_state() + layouts.current().tstate_id)
         stack = _stacks.get(identity, [])
         if self not in stack:
