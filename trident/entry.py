@@ -66,11 +66,11 @@ def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
     code = function.__code__
     n, k = code.co_argcount, code.co_kwonlyargcount
     args, keywords = list(bound[:n]), dict(zip(code.co_varnames[n : n + k], bound[n : n + k], strict=True))
-    rest = list(bound[n + k :])
+    rest: list[Any] = list(bound[n + k :])
     if code.co_flags & 0x04:
-        args += rest.pop(0)  # type: ignore[arg-type]
+        args += rest.pop(0)
     if code.co_flags & 0x08:
-        keywords.update(rest.pop(0))  # type: ignore[arg-type]
+        keywords.update(rest.pop(0))
     return call(function, tuple(args), keywords)
 
 
@@ -204,6 +204,7 @@ class Entry:
     # ------------------------------------------------------------------------------------------------------------ exits
     def on_exit(self, site: ExitSite, values: tuple[object, ...], error: BaseException | None) -> object:
         """A hit left its trace: record a bridge where that pays, else continue in CPython."""
+        assert site.snapshot is not None
         self.side_exits += 1
         if log.on("exits"):
             log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {error!r}' if error else ''}")

@@ -20,7 +20,7 @@ from trident.options import Options
 
 def jit_module(module: torch.nn.Module, options: Options, make: Callable[[FunctionType, Options], Any]) -> torch.nn.Module:
     """A module of a subclass of type(module) that shares the module's state; `make` jits a function."""
-    original = type(module)
+    original: Any = type(module)
     native = make(original.__call__, options)
 
     def reduce(self: torch.nn.Module) -> tuple[Any, ...]:

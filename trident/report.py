@@ -69,7 +69,7 @@ class Explanation:
     status: str
 
     def __str__(self) -> str:
-        console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console = Console(width=140, record=True, file=open("/dev/null", "w"))
         console.print(self)
         return console.export_text()
 
@@ -98,7 +98,8 @@ class Explanation:
 
 
 def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:
-    return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "exits", "record ms", "compile ms"),
+    return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "exits", "record ms",
+                                      "compile ms"),
                   [(s.name, s.kind, str(len(s.guards)), str(s.pins), str(s.operators), str(s.launches), str(len(s.opaque_calls)),
                     str(len(s.exits)), f"{s.record_ms:.0f}", f"{s.compile_ms:.0f}") for s in rows])
 

@@ -208,7 +208,7 @@ def test_stats_count() -> None:
 
 
 def test_a_dropped_function_frees_everything() -> None:
-    big = torch.zeros(4)
+    big: torch.Tensor | None = torch.zeros(4)
     gone = weakref.ref(big)
 
     def f(x):
@@ -217,7 +217,8 @@ def test_a_dropped_function_frees_everything() -> None:
     jitted = trident.jit(f)
     jitted(X), jitted(X)
     entry = weakref.ref(entry_of(jitted))
-    del jitted, f, big
+    big = None
+    del jitted, f
     gc.collect()
     assert entry() is None and gone() is None
 

@@ -183,7 +183,7 @@ def calls_star(x, y):
 
 def comprehension(x):
     parts = [x * i for i in range(3) if i != 1]
-    table = {i: p for i, p in enumerate(parts)}
+    table = {i: p for i, p in enumerate(parts) if i < 9}
     return sum(parts), table[1], [t.shape[0] for t in parts]
 
 
@@ -347,7 +347,7 @@ def generator_inside(x):
 
 
 def sort_and_set(x):
-    return x.sort(dim=1, descending=True)[0], len({1, 2, 2}), {"a", "b"} == {"b", "a"}
+    return x.sort(dim=1, descending=True)[0], len({1, 2, *[2]}), {"a", "b"} == {"b", "a"}
 
 
 def tensor_iteration(x):

@@ -22,7 +22,8 @@ def item(b, args, param, n):
         case "str": return b.str("none")
         case "bool": return b.bool(n % 2 == 1)
         case "float": return b.float(float(n % 3))
-        case "int" | "Scalar": return b.op("unbox_int", next(args)) if n == 3 else b.bool(True) if n == 1 and param.base == "Scalar" else b.int(n)
+        case "Scalar" if n == 1: return b.bool(True)
+        case "int" | "Scalar": return b.op("unbox_int", next(args)) if n == 3 else b.int(n)
     return b.none()
 
 def operand(b, args, param, n):
@@ -34,7 +35,8 @@ def operand(b, args, param, n):
     return b.list([item(b, args, param, n) for _ in range(param.size or 2)], element)
 
 def names(trace):
-    return [str(o.operation.name) + str(o.operation.attributes) for o in trace.block.operations if o.operation.name.startswith(("torch.aten", "torch.operator"))]
+    calls = [o.operation for o in trace.block.operations if o.operation.name.startswith(("torch.aten", "torch.operator"))]
+    return [o.name + (o.attributes["name"].value if o.name == "torch.operator" else "") for o in calls]
 
 checked = 0
 for full in sorted(n.removeprefix("torch.aten.") for n in ir_builder._REGISTERED_TORCH_OPS if n.startswith("torch.aten.")):

@@ -18,7 +18,8 @@ def opaque_calls(entry: object) -> list[str]:
     return [call.callee for root in entry.roots for call in root.trace.opaque_calls]  # type: ignore[attr-defined]
 
 
-def recorded(fn: Callable[..., object], *arguments: tuple[object, ...], opaque: frozenset[str] = frozenset(), roots: int | None = None) -> None:
+def recorded(fn: Callable[..., object], *arguments: tuple[object, ...], opaque: frozenset[str] = frozenset(),
+             roots: int | None = None) -> None:
     """Agrees four ways, is compiled and hit, and makes no other opaque calls than these."""
     entry = check(fn, *arguments)
     assert {name.rpartition(".")[2] for name in opaque_calls(entry)} <= opaque, opaque_calls(entry)
@@ -43,13 +44,20 @@ def tensors() -> tuple[torch.Tensor, ...]:
 
 
 OPERATORS = """
-x + y | x - y | x * y | x / y | x // y | x % y | x ** y | x @ z | z.t() @ w.t() | x + 1 | 1 + x | x - 2.5 | 2.5 - x | x * True | 3 / x | x // 2 | 7 % x | 2 ** x | x ** 0.5
--x | +x | abs(x) | x < y | x >= 0.5 | 0.5 < x | x == y | x != 1 | ~(x > 0.5) | (x > 0.5) & (y > 0.5) | (x > 0.5) | (y > 0.5) | (x > 0.5) ^ (y > 0.5) | True & (x > 0.5) | x.long() << 1 | 1 << x.long()
-x.long() & 3 | 5 | x.long() | x.long() ^ 1 | x.add(y, alpha=2) | torch.add(x, 2.0, alpha=0.5) | torch.mul(x, 3) | x.clamp(min=0.3) | x.clamp(0.2, 0.7) | torch.where(x > 0.5, x, 0.0) | torch.where(x > y, x, y)
-x.softmax(-1) | x.sum() | x.sum(1) | x.sum((0, 2), keepdim=True) | x.mean(-1, keepdim=True) | x.var(-1, unbiased=False) | torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) | x.max() | x.max(dim=-1)
-x.max(-1).values | x.sort(1).indices | x.topk(2)[0] | len(x.max(0)) | x.aminmax() | torch.var_mean(x, -1) | x.cumsum(1) | x.argmax(-1) | torch.equal(x, y) | torch.allclose(x, x)
-torch.einsum('bij,jk->bik', x, z) | torch.matmul(x, z) | torch.bmm(x, x.mT) | torch.addmm(w @ z, w, z) | torch.baddbmm(x @ x.mT, x, x.mT) | torch.outer(x[0, 0], y[0, 0]) | torch.tensordot(w, z, 1) | torch.cdist(w, w)
-torch.ops.aten.add.Tensor(x, y) | torch.ops.aten.relu(x) | torch.ops.aten.sum.dim_IntList(x, [0], True) | x.add_(y).mul_(2) | torch.Tensor.mul(x, 2) | getattr(x, 'sub')(1) | x.masked_fill(x > 0.5, float('-inf'))
+x + y | x - y | x * y | x / y | x // y | x % y | x ** y | x @ z | z.t() @ w.t() | x + 1 | 1 + x | x - 2.5 | 2.5 - x
+x * True | 3 / x | x // 2 | 7 % x | 2 ** x | x ** 0.5
+-x | +x | abs(x) | x < y | x >= 0.5 | 0.5 < x | x == y | x != 1 | ~(x > 0.5) | (x > 0.5) & (y > 0.5) | (x > 0.5)|(y > 0.5)
+(x > 0.5) ^ (y > 0.5) | True & (x > 0.5) | x.long() << 1 | 1 << x.long()
+x.long() & 3 | 5|x.long() | x.long() ^ 1 | x.add(y, alpha=2) | torch.add(x, 2.0, alpha=0.5) | torch.mul(x, 3)
+x.clamp(min=0.3) | x.clamp(0.2, 0.7) | torch.where(x > 0.5, x, 0.0) | torch.where(x > y, x, y)
+x.softmax(-1) | x.sum() | x.sum(1) | x.sum((0, 2), keepdim=True) | x.mean(-1, keepdim=True) | x.var(-1, unbiased=False)
+torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) | x.max() | x.max(dim=-1)
+x.max(-1).values | x.sort(1).indices | x.topk(2)[0] | len(x.max(0)) | x.aminmax() | torch.var_mean(x, -1) | x.cumsum(1)
+x.argmax(-1) | torch.equal(x, y) | torch.allclose(x, x)
+torch.einsum('bij,jk->bik', x, z) | torch.matmul(x, z) | torch.bmm(x, x.mT) | torch.addmm(w @ z, w, z)
+torch.baddbmm(x @ x.mT, x, x.mT) | torch.outer(x[0, 0], y[0, 0]) | torch.tensordot(w, z, 1) | torch.cdist(w, w)
+torch.ops.aten.add.Tensor(x, y) | torch.ops.aten.relu(x) | torch.ops.aten.sum.dim_IntList(x, [0], True) | x.add_(y).mul_(2)
+torch.Tensor.mul(x, 2) | getattr(x, 'sub')(1) | x.masked_fill(x > 0.5, float('-inf'))
 """
 
 
@@ -63,13 +71,25 @@ def test_operators(body: str) -> None:
 
 
 SHAPES = """
-x.view(6, 4) | x.view(x.shape[0], -1) | x.view(*x.shape[:-1], 2, 2) | x.reshape((-1,)) | x.permute(2, 0, 1) | x.transpose(1, 2).contiguous() | x.flatten(1) | x.unflatten(2, (2, -1)) | x.unsqueeze(-1) | x[:, :1].squeeze(1)
-x.expand(5, -1, -1, -1) | x.repeat(2, 1, 1) | x.T if x.dim() == 2 else x.mT | w.T | x.real | x.split(2, 1) | torch.split(x, [1, 2], 1) | x.split(1) | x.chunk(2, -1) | x.unbind() | torch.unbind(x, 1) | torch.cat((x, y), 1) | torch.cat([x, y, x], dim=-1)
-torch.stack([x, y]) | torch.stack([r for r in x]) | torch.hstack((x, y)) | torch.meshgrid(w[0], z[0], indexing='ij') | torch.broadcast_tensors(x, y[:, :1]) | torch.where(x > 0.5) | torch.nonzero(x > 0.5) | x.nonzero(as_tuple=True)
-x.dim(), x.ndim, len(x), x.size(0), x.size(-1), x.stride(), x.stride(1), x.numel(), x.nelement() | x.shape[-1], x.shape[1:][0], len(x.shape), math.prod(x.shape), max(x.shape), x.shape.numel() | tuple(x.shape) | list(x.shape) | [s * 2 for s in x.shape]
-x.shape == y.shape | x.shape == (2, 3, 4) | x.size(0) == y.size(0) and x.size(2) > 3 | x.dtype, x.device, x.is_cuda, x.is_floating_point(), x.element_size(), x.itemsize, x.requires_grad | x.dtype == torch.float32 | x.dtype in (torch.float16, torch.float32)
-x.device == torch.device('cpu') | x.device.type | x.is_contiguous(), x.mT.is_contiguous(), x.storage_offset(), x[1].storage_offset() | x.get_device() | torch.is_tensor(x), isinstance(x, torch.Tensor), type(x), x is x, x is None | x.data_ptr() == x.view(-1).data_ptr()
-x.sum().item() | x.long().max().item() | (x.sum() > 0).item() | float(x[0, 0, 0]), int(x.long()[0, 0, 0]), bool(x[0, 0, 0] > 0) | x.sum().item() + 1.5 | [a.sum() for a in x] | torch.arange(x.size(0)) | torch.zeros(x.shape) | torch.zeros(*x.shape[:2])
+x.view(6, 4) | x.view(x.shape[0], -1) | x.view(*x.shape[:-1], 2, 2) | x.reshape((-1,)) | x.permute(2, 0, 1)
+x.transpose(1, 2).contiguous() | x.flatten(1) | x.unflatten(2, (2, -1)) | x.unsqueeze(-1) | x[:, :1].squeeze(1)
+x.expand(5, -1, -1, -1) | x.repeat(2, 1, 1) | x.T if x.dim() == 2 else x.mT | w.T | x.real | x.split(2, 1)
+torch.split(x, [1, 2], 1) | x.split(1) | x.chunk(2, -1) | x.unbind() | torch.unbind(x, 1) | torch.cat((x, y), 1)
+torch.cat([x, y, x], dim=-1)
+torch.stack([x, y]) | torch.stack([r for r in x]) | torch.hstack((x, y)) | torch.meshgrid(w[0], z[0], indexing='ij')
+torch.broadcast_tensors(x, y[:, :1]) | torch.where(x > 0.5) | torch.nonzero(x > 0.5) | x.nonzero(as_tuple=True)
+x.dim(), x.ndim, len(x), x.size(0), x.size(-1), x.stride(), x.stride(1), x.numel(), x.nelement()
+x.shape[-1], x.shape[1:][0], len(x.shape), math.prod(x.shape), max(x.shape), x.shape.numel() | tuple(x.shape) | list(x.shape)
+[s * 2 for s in x.shape]
+x.shape == y.shape | x.shape == (2, 3, 4) | x.size(0) == y.size(0) and x.size(2) > 3
+x.dtype, x.device, x.is_cuda, x.is_floating_point(), x.element_size(), x.itemsize, x.requires_grad | x.dtype == torch.float32
+x.dtype in (torch.float16, torch.float32)
+x.device == torch.device('cpu') | x.device.type
+x.is_contiguous(), x.mT.is_contiguous(), x.storage_offset(), x[1].storage_offset() | x.get_device()
+torch.is_tensor(x), isinstance(x, torch.Tensor), type(x), x is x, x is None | x.data_ptr() == x.view(-1).data_ptr()
+x.sum().item() | x.long().max().item() | (x.sum() > 0).item()
+float(x[0, 0, 0]), int(x.long()[0, 0, 0]), bool(x[0, 0, 0] > 0) | x.sum().item() + 1.5 | [a.sum() for a in x]
+torch.arange(x.size(0)) | torch.zeros(x.shape) | torch.zeros(*x.shape[:2])
 """
 
 
@@ -79,10 +99,18 @@ def test_shapes_and_metadata(body: str) -> None:
 
 
 CONVERSIONS = """
-x.to(torch.float64) | x.double() | x.half().float() | x.to('cpu') | x.to(y) | x.to(torch.device('cpu'), torch.int32) | x.to(dtype=torch.bool) | x.cpu() | x.to(device='cpu', dtype=torch.float64, copy=True) | x.contiguous() | x.to(float) | x.to(x.dtype)
-x.type_as(y.double()) | x.long() | x.bool() | x.to(y, copy=True) | x.to(torch.float64, memory_format=torch.contiguous_format) | x.bfloat16() | x.int() | x.detach() | x.clone() | x.to(y.double()) | x.new_zeros(2, 3) | x.new_full((2,), 1.5) | x.to(torch.float64, True)
-torch.zeros(2, 3) | torch.ones((2,), dtype=torch.int32) | torch.full((2,), 3) | torch.full((2,), True) | torch.arange(5) | torch.arange(1, 6, 2) | torch.empty_like(x).fill_(1) | torch.ones_like(x, dtype=torch.float64) | torch.zeros(2, device=x.device, dtype=x.dtype)
-torch.linspace(0, 1, 5) | torch.eye(3) | torch.zeros(()) | torch.zeros([2]) | torch.full_like(x, 2) | torch.tril(torch.ones(3, 3)) | x.new_ones(x.size(0)) | torch.scalar_tensor(2.0) | torch.arange(3, dtype=x.dtype, device='cpu')
+x.to(torch.float64) | x.double() | x.half().float() | x.to('cpu') | x.to(y) | x.to(torch.device('cpu'), torch.int32)
+x.to(dtype=torch.bool) | x.cpu() | x.to(device='cpu', dtype=torch.float64, copy=True) | x.contiguous() | x.to(float)
+x.to(x.dtype)
+x.type_as(y.double()) | x.long() | x.bool() | x.to(y, copy=True) | x.to(torch.float64, memory_format=torch.contiguous_format)
+x.bfloat16() | x.int() | x.detach() | x.clone() | x.to(y.double()) | x.new_zeros(2, 3) | x.new_full((2,), 1.5)
+x.to(torch.float64, True)
+torch.zeros(2, 3) | torch.ones((2,), dtype=torch.int32) | torch.full((2,), 3) | torch.full((2,), True) | torch.arange(5)
+torch.arange(1, 6, 2) | torch.empty_like(x).fill_(1) | torch.ones_like(x, dtype=torch.float64)
+torch.zeros(2, device=x.device, dtype=x.dtype)
+torch.linspace(0, 1, 5) | torch.eye(3) | torch.zeros(()) | torch.zeros([2]) | torch.full_like(x, 2)
+torch.tril(torch.ones(3, 3)) | x.new_ones(x.size(0)) | torch.scalar_tensor(2.0)
+torch.arange(3, dtype=x.dtype, device='cpu')
 """
 
 
@@ -92,12 +120,20 @@ def test_conversions_and_factories(body: str) -> None:
 
 
 FUNCTIONAL = """
-F.linear(x, z.t()) | F.linear(x, z.t(), z[0]) | F.embedding(torch.tensor([1, 0]), w, padding_idx=0) | F.softmax(x, -1) | F.softmax(x, dim=1, dtype=torch.float64) | F.log_softmax(x, 1) | F.relu(x) | F.gelu(x) | F.gelu(x, approximate='tanh') | F.silu(x)
-F.elu(x) | F.leaky_relu(x, 0.2) | F.hardtanh(x) | F.selu(x) | F.softplus(x) | F.sigmoid(x) | F.tanh(x) | F.logsigmoid(x) | F.glu(x, -1) | F.mish(x) | F.hardswish(x) | F.relu6(x) | F.prelu(x, w[:, 0]) | F.threshold(x, 0.5, 0.0)
-F.rms_norm(x, (4,), w[0]) | F.group_norm(x, 3) | F.normalize(x, p=1.0, dim=1) | F.dropout(x, 0.5, False) | F.dropout(x, 0.0) | F.one_hot(torch.tensor([1, 2]), 4) | F.cosine_similarity(x, y) | F.pairwise_distance(w, w) | F.scaled_dot_product_attention(x, y, y)
-F.scaled_dot_product_attention(x, y, y, is_causal=True) | F.scaled_dot_product_attention(x, y, y, attn_mask=x @ y.mT, scale=0.3) | F.cross_entropy(w, torch.tensor([1, 2, 0])) | F.cross_entropy(w, torch.tensor([1, 2, 0]), label_smoothing=0.1, reduction='sum')
-F.mse_loss(x, y) | F.l1_loss(x, y, reduction='none') | F.smooth_l1_loss(x, y) | F.binary_cross_entropy_with_logits(x, y) | F.kl_div(x, y, reduction='batchmean') | F.nll_loss(w.log_softmax(1), torch.tensor([1, 2, 0])) | F.huber_loss(x, y)
-F.conv1d(x, x[:, :, :2]) | F.conv2d(x[None], w[None, None, :2, :2].expand(3, 2, 2, 2), padding=1) | F.max_pool2d(x, 2) | F.adaptive_avg_pool1d(x, 2) | F.conv1d(x, x[:, :, :3], padding='same')
+F.linear(x, z.t()) | F.linear(x, z.t(), z[0]) | F.embedding(torch.tensor([1, 0]), w, padding_idx=0) | F.softmax(x, -1)
+F.softmax(x, dim=1, dtype=torch.float64) | F.log_softmax(x, 1) | F.relu(x) | F.gelu(x) | F.gelu(x, approximate='tanh')
+F.silu(x)
+F.elu(x) | F.leaky_relu(x, 0.2) | F.hardtanh(x) | F.selu(x) | F.softplus(x) | F.sigmoid(x) | F.tanh(x) | F.logsigmoid(x)
+F.glu(x, -1) | F.mish(x) | F.hardswish(x) | F.relu6(x) | F.prelu(x, w[:, 0]) | F.threshold(x, 0.5, 0.0)
+F.rms_norm(x, (4,), w[0]) | F.dropout(x, 0.5, False) | F.dropout(x, 0.0) | F.one_hot(torch.tensor([1, 2]), 4)
+F.cosine_similarity(x, y) | F.pairwise_distance(w, w) | F.scaled_dot_product_attention(x, y, y)
+F.scaled_dot_product_attention(x, y, y, is_causal=True)
+F.scaled_dot_product_attention(x, y, y, attn_mask=x @ y.mT, scale=0.3) | F.cross_entropy(w, torch.tensor([1, 2, 0]))
+F.cross_entropy(w, torch.tensor([1, 2, 0]), label_smoothing=0.1, reduction='sum')
+F.mse_loss(x, y) | F.l1_loss(x, y, reduction='none') | F.smooth_l1_loss(x, y) | F.binary_cross_entropy_with_logits(x, y)
+F.kl_div(x, y, reduction='batchmean') | F.nll_loss(w.log_softmax(1), torch.tensor([1, 2, 0])) | F.huber_loss(x, y)
+F.conv1d(x, x[:, :, :2]) | F.conv2d(x[None], w[None, None, :2, :2].expand(3, 2, 2, 2), padding=1)
+F.adaptive_avg_pool1d(x, 2) | F.conv1d(x, x[:, :, :3], padding='same')
 """
 
 
@@ -109,17 +145,25 @@ def test_functional(body: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("body", expressions("""
-F.layer_norm(x, (4,)) | F.layer_norm(x, (4,), w[0], w[1], 1e-6) | F.batch_norm(x, w[:, 0], w[:, 1]) | F.pad(x, (1, 1)) | F.pad(x, (1, 0, 1, 1), value=2.0) | F.pad(x, (1, 1), mode='reflect') | x.norm() | torch.norm(x, dim=1)
-F.avg_pool2d(x, 2) | F.interpolate(x[None], scale_factor=2.0) | F.interpolate(x[None], size=(6, 6), mode='bilinear', align_corners=False) | F.unfold(x[None], 2) | torch.unique(x) | x.requires_grad_(False)
+F.layer_norm(x, (4,)) | F.layer_norm(x, (4,), w[0], w[1], 1e-6) | F.batch_norm(x, w[:, 0], w[:, 1]) | F.pad(x, (1, 1))
+F.pad(x, (1, 0, 1, 1), value=2.0) | F.pad(x, (1, 1), mode='reflect') | x.norm() | torch.norm(x, dim=1)
+F.group_norm(x, 3) | F.normalize(x, p=1.0, dim=1) | F.max_pool2d(x, 2)
+F.avg_pool2d(x, 2) | F.interpolate(x[None], scale_factor=2.0)
+F.interpolate(x[None], size=(6, 6), mode='bilinear', align_corners=False) | F.unfold(x[None], 2) | torch.unique(x)
+x.requires_grad_(False)
 """))  # fmt: skip
 def test_functional_that_asks_torch_for_settings(body: str) -> None:
     check(program(body), tensors())
 
 
 INDEXING = """
-x[0] | x[-1] | x[0, 1] | x[:, 1] | x[:, :2] | x[1:] | x[:, ::2] | x[..., -2:] | x[..., 0] | x[None] | x[:, None] | x[...] | x[()] | x[0, ..., 1] | x[0][1][2] | x[1:, None, ..., 0] | x[:1, 1:, :2] | x[None, None, 0] | x[:, :, 3:100] | x[2:1]
-x[x > 0.5] | x[:, torch.arange(2)] | x[torch.arange(2)] | x[torch.arange(2), torch.arange(2)] | x[:, torch.arange(2), torch.arange(2)] | x[torch.arange(2)[:, None], torch.arange(3)] | x[None, torch.arange(2)] | x[1:, torch.arange(2)] | x[..., torch.arange(2)]
-x[x[..., 0] > 0.5] | x[0, x[0, :, 0] > 0.3] | x[:, x[0] > 0.5] | x[x.size(0) - 1] | x[:, x.size(1) // 2:] | x[-x.size(0)] | x[slice(0, 1)] | x[0:x.size(1):2]
+x[0] | x[-1] | x[0, 1] | x[:, 1] | x[:, :2] | x[1:] | x[:, ::2] | x[..., -2:] | x[..., 0] | x[None] | x[:, None] | x[...]
+x[()] | x[0, ..., 1] | x[0][1][2] | x[1:, None, ..., 0] | x[:1, 1:, :2] | x[None, None, 0] | x[:, :, 3:100] | x[2:1]
+x[x > 0.5] | x[:, torch.arange(2)] | x[torch.arange(2)] | x[torch.arange(2), torch.arange(2)]
+x[:, torch.arange(2), torch.arange(2)] | x[torch.arange(2)[:, None], torch.arange(3)] | x[None, torch.arange(2)]
+x[1:, torch.arange(2)] | x[..., torch.arange(2)]
+x[x[..., 0] > 0.5] | x[0, x[0, :, 0] > 0.3] | x[:, x[0] > 0.5] | x[x.size(0) - 1] | x[:, x.size(1) // 2:] | x[-x.size(0)]
+x[slice(0, 1)] | x[0:x.size(1):2]
 """
 
 
@@ -135,8 +179,12 @@ def store(statements: str) -> Callable[..., object]:
 
 
 STORES = """
-x[0] = 1 | x[1, 1] = 2.5 | x[:, 0] = y[:, 0] | x[n] = True | x[..., 1] = 7 | x[1:, 2:] = 0 | x[x > 0.5] = -1.0 | x[torch.arange(2)] = y[torch.arange(2)] | x[:, torch.arange(2)] = 3 | x[:] = x * 2 | x[...] = y | x[0, 0] = y[0, 0] | x[:, 1] = y[0, 1]
-x[:, 2:3] = y[:, :1] | x[-1] = y[0, 0].item() | x[0, :n] = y[0, :1] | x[None, 0] = 9 | x[1] += 1 | x[:2] = y[:1] | x[0] = y[0]; x[0, 1:].mul_(2) | v = x[:, 0]; v += 1 | x[:n, n:] = y[:n, n:] | x[0][1] = 5 | x[x[:, 0] > 0.4] = y[0] | x[:, n] = torch.tensor(3.0)
+x[0] = 1 | x[1, 1] = 2.5 | x[:, 0] = y[:, 0] | x[n] = True | x[..., 1] = 7 | x[1:, 2:] = 0 | x[x > 0.5] = -1.0
+x[torch.arange(2)] = y[torch.arange(2)] | x[:, torch.arange(2)] = 3 | x[:] = x * 2 | x[...] = y | x[0, 0] = y[0, 0]
+x[:, 1] = y[0, 1]
+x[:, 2:3] = y[:, :1] | x[-1] = y[0, 0].item() | x[0, :n] = y[0, :1] | x[None, 0] = 9 | x[1] += 1 | x[:2] = y[:1]
+x[0] = y[0]; x[0, 1:].mul_(2) | v = x[:, 0]; v += 1 | x[:n, n:] = y[:n, n:] | x[0][1] = 5 | x[x[:, 0] > 0.4] = y[0]
+x[:, n] = torch.tensor(3.0)
 """
 
 
@@ -302,7 +350,8 @@ def test_attributes_of_one_tensor() -> None:
 
 def test_random_operators_draw_in_order() -> None:
     def draw(x):
-        return torch.rand(3), torch.randn(2, 2), torch.randint(0, 10, (3,)), torch.rand_like(x), torch.randperm(4), F.dropout(x, 0.5), x.bernoulli(0.5)
+        numbers = torch.rand(3), torch.randn(2, 2), torch.randint(0, 10, (3,)), torch.rand_like(x)
+        return *numbers, torch.randperm(4), F.dropout(x, 0.5), x.bernoulli(0.5)
 
     jitted = trident.jit(draw)
     x = torch.rand(3, 4)

@@ -12,13 +12,17 @@ import pytest
 import torch
 
 from trident.frontend.models import torch_schema as schema
+from trident.frontend.models.torch_calls import METHOD_NAMES
 
 _spec = importlib.util.spec_from_file_location("torch_call_table", Path(__file__).parent / "torch_call_table.py")
 assert _spec is not None and _spec.loader is not None
 table = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(table)
 
-_ROOTS = {"t": torch._C._VariableFunctions, "nn": torch._C._nn, "linalg": torch._C._linalg, "fft": torch._C._fft, "special": torch._C._special}
+_ROOTS = {
+    "t": torch._C._VariableFunctions, "nn": torch._C._nn, "linalg": torch._C._linalg, "fft": torch._C._fft,
+    "special": torch._C._special,
+}  # fmt: skip
 
 
 def parse(expression: str, env: dict[str, object]) -> tuple[str, bool, Callable[..., object], list[object], dict[str, object]] | None:
@@ -41,9 +45,7 @@ def parse(expression: str, env: dict[str, object]) -> tuple[str, bool, Callable[
 
 
 # `__add__` and the like are other names for operators.
-_METHODS = {"__add__": "add", "__mul__": "mul", "__truediv__": "div", "__sub__": "sub", "__mod__": "remainder", "__radd__": "add",
-            "__rmul__": "mul", "__floordiv__": "floor_divide", "__rand__": "bitwise_and", "__eq__": "eq", "__lt__": "lt", "__matmul__": "matmul",
-            "__iadd__": "add_", "__imul__": "mul_", "__isub__": "sub_", "__idiv__": "div_"}
+_METHODS = METHOD_NAMES
 
 
 def bind(expression: str, env: dict[str, object]) -> tuple[schema.Binding | None, object]:
@@ -198,8 +200,10 @@ def test_overload_is_the_one_that_eager_dispatches() -> None:
 
 
 REFUSED = """
-t.add(2, x) | t.add(x, y, out=x) | t.pow(x, 1j) | x.add(1j) | t.zeros(2, requires_grad=True) | t.zeros(s) | x.view(k) | x.sum(True) | t.mul(x, i8.numpy()) | x.add(torch.nn.Linear)
-t.add(x) | t.add(x, y, y, y) | t.add(x, y, beta=2) | x.view() | t.sum(x, dim='a') | t.clamp(x, 'a') | t.cat(x) | t.cat((x, 2)) | x.masked_fill(b, 1j) | t.arange(s) | t.full((2,), s)
+t.add(2, x) | t.add(x, y, out=x) | t.pow(x, 1j) | x.add(1j) | t.zeros(2, requires_grad=True) | t.zeros(s) | x.view(k)
+x.sum(True) | t.mul(x, i8.numpy()) | x.add(torch.nn.Linear)
+t.add(x) | t.add(x, y, y, y) | t.add(x, y, beta=2) | x.view() | t.sum(x, dim='a') | t.clamp(x, 'a') | t.cat(x)
+t.cat((x, 2)) | x.masked_fill(b, 1j) | t.arange(s) | t.full((2,), s)
 """
 
 

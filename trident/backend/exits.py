@@ -19,7 +19,7 @@ class ExitSite:
     """One way out of a host program.
 
     trace: the trace that is left. snapshot: the state to continue from; None where leaving is a miss (the entry region of a root
-    trace). guard: what failed; None where it is not a guard. is_raise: an exception leaves here. line: of the op, for display.
+    trace). guard: what failed; None where it is not a guard. is_raise: an exception leaves here. what: the op, for display.
     """
 
     __slots__ = ("trace", "snapshot", "guard", "is_raise", "number", "what", "_address", "_table")

@@ -12,12 +12,12 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType
+from typing import Any
 
 import torch
 from torch_mlir import ir as mlir
 
 from trident.ir import Snapshot, Trace
-from trident.ir.dialect import kind_of
 from trident.ir.ops import COMPARISONS
 
 _INT64 = range(-(2**63), 2**63)
@@ -53,13 +53,13 @@ class _Run:
     state: tuple[Snapshot, tuple[object, ...]] | None = None
 
 
-def _attr(op: mlir.Operation, name: str) -> object:
+def _attr(op: mlir.Operation, name: str) -> Any:
     """A Python value of an attribute."""
 
-    def value(a: mlir.Attribute) -> object:
+    def value(a: mlir.Attribute) -> Any:
         if isinstance(a, mlir.ArrayAttr):
             return [value(x) for x in a]
-        return a.value  # type: ignore[attr-defined]
+        return a.value
 
     return value(op.attributes[name])
 
@@ -153,7 +153,7 @@ def _call(run: _Run, op: mlir.Operation, callee: Callable[..., object], *args: o
     return callee(*args[:split], **dict(zip(names, args[split:], strict=True)))
 
 
-def _launch(run: _Run, op: mlir.Operation, *values: object) -> None:
+def _launch(run: _Run, op: mlir.Operation, *values: Any) -> None:
     site = run.trace.launches[_attr(op, "site")]
     grid, rest = values[:3], iter(values[3:])
     kwargs = {p.name: p.value if p.constexpr else next(rest) for p in site.params}
@@ -179,7 +179,7 @@ def _function_modes() -> int:
     return _len_torch_function_stack()
 
 
-_OBJECT = {
+_OBJECT: dict[str, Callable[..., object]] = {
     "type_is": lambda run, op, x: type(x) is _constant(run, op),
     "is": lambda run, op, a, b: a is b,
     "is_constant": lambda run, op, x: x is _constant(run, op),
@@ -204,7 +204,7 @@ _OBJECT = {
     "dict_item": lambda run, op, x: x[_constant(run, op)],
 }
 
-_TENSOR = {
+_TENSOR: dict[str, Callable[..., object]] = {
     "rank": lambda run, op, t: t.dim(),
     "size": lambda run, op, t: t.size(_attr(op, "dim")),
     "stride": lambda run, op, t: t.stride(_attr(op, "dim")),
@@ -220,14 +220,14 @@ _TENSOR = {
     "list_get": lambda run, op, ts: ts[_attr(op, "item")],
 }
 
-_ENVIRONMENT = {
+_ENVIRONMENT: dict[str, Callable[..., object]] = {
     "grad_enabled": lambda run, op: torch.is_grad_enabled(),
     "set_grad_enabled": lambda run, op, on: torch._C._set_grad_enabled(on),
     "inference_mode": lambda run, op: torch.is_inference_mode_enabled(),
     "torch_function_modes": lambda run, op: _function_modes(),
 }
 
-_BINARY = {
+_BINARY: dict[str, Callable[..., object]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
     "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": _shift(operator.lshift), "shr": _shift(operator.rshift),
     "neg": operator.neg, "invert": operator.invert, "abs": abs, "min": min, "max": max, "div": operator.truediv,

@@ -183,24 +183,24 @@ class TraceBuilder:
         """`torch.constant.none`."""
         return self._scalar(("none",), "torch.constant.none", "!torch.none", {})
 
-    def str(self, value: str) -> ir.Value:
+    def str(self, value: builtins.str) -> ir.Value:
         """`torch.constant.str`."""
         with self._ctx:
             return self._scalar(("str", value), "torch.constant.str", "!torch.str", {"value": self._attribute(value)})
 
-    def device(self, value: str) -> ir.Value:
+    def device(self, value: builtins.str) -> ir.Value:
         """`torch.constant.device`, e.g. "cpu", "cuda:0", "cuda" (no index)."""
         with self._ctx:
             return self._scalar(("device", value), "torch.constant.device", "!torch.Device", {"value": self._attribute(value)})
 
-    def list(self, items: Sequence[ir.Value], element: str) -> ir.Value:
+    def list(self, items: Sequence[ir.Value], element: builtins.str) -> ir.Value:
         """`torch.prim.ListConstruct`; element: a torch type without the bang, e.g. "int", "tensor", "optional<tensor>"."""
         with self._ctx:
             result = ir.Type.parse(f"!torch.list<{element}>")
         return self._create("torch.prim.ListConstruct", items, [result], {})[0]
 
     # -------------------------------------------------------------------------------------------------------- ATen
-    def aten(self, name: str, overload: str, operands: Sequence[ir.Value], results: Sequence[str]) -> Sequence[ir.Value]:
+    def aten(self, name: builtins.str, overload: builtins.str, operands: Sequence[ir.Value], results: Sequence[builtins.str]) -> Sequence[ir.Value]:
         """An ATen operator, all of its schema's arguments given in order.
 
         name: without namespace ("add"); overload: "" or e.g. "Tensor"; results: keys of `ops.TYPES` (an in-place or out
@@ -219,7 +219,7 @@ class TraceBuilder:
         return self._create("torch.operator", operands, types, attributes)
 
     # --------------------------------------------------------------------------------------------- guards and states
-    def guard(self, condition: ir.Value, expected: bool, info: GuardInfo) -> None:
+    def guard(self, condition: ir.Value, expected: builtins.bool, info: GuardInfo) -> None:
         """`trident.guard`."""
         self.trace.guards.append(info)
         self.op("guard", condition, expected=expected, kind=info.kind, info=len(self.trace.guards) - 1)
@@ -238,7 +238,7 @@ class TraceBuilder:
         self.op("state", values=operands, snapshot=len(self.trace.snapshots) - 1)
 
     # ------------------------------------------------------------------------------------------------------- effects
-    def call(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[str], info: OpaqueCall) -> ir.Value:
+    def call(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[builtins.str], info: OpaqueCall) -> ir.Value:
         """`trident.call`: args must all be objects, keyword arguments last."""
         self.trace.opaque_calls.append(info)
         return self.op("call", callee, values=args, kwnames=list(kwnames), reason=info.reason)

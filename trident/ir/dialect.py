@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from typing import Any
 from types import ModuleType
 
 from torch_mlir import ir
@@ -76,7 +77,7 @@ def context() -> ir.Context:
     torch_dialect.register_dialect(ctx)
     with ctx, ir.Location.unknown():
         irdl.load_dialects(ir.Module.parse(irdl_text()))
-        interfaces = {Effect.PURE: _Pure, Effect.READ: _Read, Effect.WRITE: _Write}
+        interfaces: dict[Effect, Any] = {Effect.PURE: _Pure, Effect.READ: _Read, Effect.WRITE: _Write}
         for op in OPS:
             # A guard has no result: MLIR would delete one that only reads, and an interface-free op is never touched.
             if op.effect in interfaces and op.results:

@@ -146,7 +146,7 @@ OPS: tuple[OpSpec, ...] = (
     _row("list_item", "object", "object", "item", R, "item of an exact list, 0 <= item < len guarded before"),
     _row("dict_len", "object", "int", "", R, "len of an exact dict"),
     _row("dict_has", "object", "bool", "index", R, "Trace.constants[index] (a str) in an exact dict"),
-    _row("dict_keys_are", "object", "bool", "index", R, "the keys of an exact dict are, in order, the str of the tuple Trace.constants[index]"),
+    _row("dict_keys_are", "object", "bool", "index", R, "its keys are, in order, the str of Trace.constants[index], a tuple"),
     _row("dict_item", "object", "object", "index", R, "value under the str Trace.constants[index] (guarded by dict_has)"),
     _row("cell_get", "object", "object", "", R, "contents of a cell; exits if empty", exits=True),
     _row("cell_set", "object object", "", "", W, "cell.cell_contents = value"),
