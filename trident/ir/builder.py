@@ -9,6 +9,7 @@ May import: torch_mlir, ir.*.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
