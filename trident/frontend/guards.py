@@ -166,7 +166,7 @@ class Guarding(Core):
         elif natural == "float" and obj == obj and obj != 0.0:  # NaN and the two zeros have no guard by value
             cond = self.builder.op("eq_float", self.ssa(value, "float"), self.builder.float(obj))  # type: ignore[arg-type]
             self.guard(cond, True, "value", f"{name} == {obj} ({why})")
-        elif value.kind == "object" and not (value.facts.get("fresh") and is_made_anew(obj)):
+        elif value.kind == "object" and not value.facts.get("anew") and not (value.facts.get("fresh") and is_made_anew(obj)):
             text = f"{name} is {_describe(obj)} ({why})"
             self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(obj))
         else:
@@ -254,9 +254,10 @@ class Guarding(Core):
             return builder.op("build_list", values=items)
         if kind == "slice":
             return builder.op("build_slice", *items)
-        if kind == "dict" and virtual.state.get("cls", dict) is dict:
+        if kind == "dict":
             flat = [part for key, item in zip(virtual.keys or (), items, strict=True) for part in (builder.constant(key), item)]
-            return builder.op("build_dict", values=flat)
+            made, cls = builder.op("build_dict", values=flat), virtual.state.get("cls", dict)
+            return made if cls is dict else self.make_call(cls, [made], (), cls.__name__)  # type: ignore[attr-defined]
         maker = _C_MAKERS.get(kind)
         kwnames: tuple[str, ...] = ()
         if maker is None or any(item is None for item in items):

@@ -59,7 +59,21 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
             rec.guard(cond, True, "length", f"len({rec.name_of(value)}) == {size}")
             value.facts["length"] = size  # type: ignore[union-attr]
         return [load_item(rec, value, n) for n in range(size)]  # type: ignore[arg-type]
-    return None
+    pairs = traced_pairs(rec, value) if cls is dict else None  # type: ignore[arg-type]
+    return None if pairs is None else [Const(key) for key, _ in pairs]
+
+
+def traced_pairs(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None:
+    """Keys (guarded, in order) and values of a traced dict; known until something may have changed it."""
+    from trident.frontend.handlers.build import ordered_pairs
+
+    known: Any = value.facts.get("pairs")
+    if known is not None and known[0] == rec.epoch:
+        return known[1]  # type: ignore[no-any-return]
+    pairs = ordered_pairs(rec, value)
+    if pairs is not None:
+        value.facts["pairs"] = (rec.epoch, pairs)
+    return pairs
 
 
 def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
@@ -118,7 +132,10 @@ def _items_of_view(rec: Recorder, view: Virtual) -> list[Value] | None:
     elif type(owner) is Const:
         pairs = rec.dict_items(owner.obj, rec.name_of(owner))  # type: ignore[arg-type]
     else:
-        return None
+        traced = traced_pairs(rec, owner) if type(owner) is Traced else None
+        if traced is None:
+            return None
+        pairs = traced
     match view.state["view"]:
         case "keys":
             return [Const(key) for key, _ in pairs]
@@ -189,6 +206,8 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
         rec.type_of(value)
         if cls is tuple:
             known_items(rec, value)
+        return sequence_iterator(rec, value)
+    elif cls is dict and type(value) is Traced and traced_pairs(rec, value) is not None:
         return sequence_iterator(rec, value)
     if type(value) is Const or type(value) is Virtual and value.kind == "instance":
         found = rec.read_type(cls, "__iter__")
@@ -274,7 +293,7 @@ def _sequence_item(rec: Recorder, source: Value, pos: int) -> Any:
         return Const(obj[pos], f"{rec.name_of(source)}[{pos}]") if pos < len(obj) else END
     if type(source) is Const and type(obj) is list and rec.list_is_dynamic(obj):
         source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
-    if type(source) is Traced:
+    if type(source) is Traced and type(obj) is not dict:
         more = pos < len(obj)
         if type(obj) is list:
             counted = rec.builder.op("list_len", source.ssa)

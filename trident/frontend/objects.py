@@ -163,8 +163,17 @@ class Objects(Heap):
         text = f"{self.name_of(value)}.{name}"
         if type(value) is Const:
             self.pin_class_of(obj, self.name_of(value))
-        if not _is_generic(self.read_type(cls, "__getattribute__"), "__getattribute__"):
+        getter = self.read_type(cls, "__getattribute__")
+        if not _is_generic(getter, "__getattribute__"):
+            if isinstance(getter, types.FunctionType):
+                return Access("call", Const(getter, f"{cls.__qualname__}.__getattribute__"), args=(value, Const(name)))
             return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
+        return self.lookup_generic(value, name, text)
+
+    def lookup_generic(self, value: Value, name: str, text: str, *, fall_back: bool = True) -> Access:
+        """`object.__getattribute__`, and (`fall_back`) the type's `__getattr__` where that finds nothing."""
+        obj = value.obj
+        cls = type(obj)
         of_type = self.read_type(cls, name)
         if of_type is not NULL and _is_data_descriptor(of_type):
             return self.bind(of_type, value, cls, text)
@@ -174,7 +183,7 @@ class Objects(Heap):
                 return Access("value", found)  # type: ignore[arg-type]
         if of_type is not NULL:
             return self.bind(of_type, value, cls, text)
-        fallback = self.read_type(cls, "__getattr__")
+        fallback = self.read_type(cls, "__getattr__") if fall_back else NULL
         if fallback is NULL:
             return _ABSENT
         model = registry().find_getattr(fallback)
@@ -225,6 +234,11 @@ class Objects(Heap):
             return Access("value", Const(self.type_of(owner)))
         if type(owner) is not Const:
             return Access("opaque", reason=f"attribute {name} of a run-time object")
+        if type(obj) is types.FunctionType and name in _FUNCTION_PARTS:
+            self.pin_function(obj, self.name_of(owner))
+            return Access("value", Const(found.__get__(obj), text))
+        if isinstance(obj, types.FunctionType | type) and name in ("__name__", "__qualname__", "__module__"):
+            return self._name_of_object(obj, found.__get__(obj), text)
         if name == "__dict__":
             held = obj.__dict__
             self.pin_dict_of(obj, held, self.name_of(owner))
@@ -236,6 +250,20 @@ class Objects(Heap):
             if constant is not None:
                 return Access("value", constant)
         return Access("opaque", reason=f"attribute {name} of a {type(obj).__name__}")
+
+    def _name_of_object(self, obj: Any, value: Any, text: str) -> Access:
+        """`__name__` and the like of a function or class: every word of the object that holds it is pinned."""
+        if isinstance(obj, type) and not is_mutable_type(obj):
+            return Access("value", Const(value, text))
+        size = type(obj).__basicsize__
+        places = [at for at in range(16, size, 8) if ctypes.c_uint64.from_address(id(obj) + at).value == id(value)]
+        if not places:
+            return Access("opaque", reason="a name that is not found in its object")
+        self.builder.constant_index(obj)
+        self.builder.constant_index(value)
+        for at in places:
+            self.pin(PinKind.WORD, id(obj) + at, "", id(value), f"{text} is {value!r}")
+        return Access("value", Const(value, text))
 
     def _slot(self, found: Any, owner: Const, text: str) -> Const | None:
         """A `__slots__` value of a constant object, pinned by the word that holds it."""
@@ -322,6 +350,7 @@ class Objects(Heap):
         return Access("value", value)
 
 
+_FUNCTION_PARTS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
 _MODULE_DATA = frozenset({"__dict__", "__class__", "__annotations__"})
 
 

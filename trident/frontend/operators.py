@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend.aborts import UserRaised
+from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -74,9 +75,29 @@ def binary(rec: Recorder, name: str, a: Value, b: Value) -> Any:
         answer = _sequences(rec, name, plain, a, b)
     if answer is not NotModelled:
         return answer
+    if name in _INPLACE and (method := _in_place_method(rec, f"__{name}__", a)) is not None:
+        return rec.call(method, [a, b], {})
     if (inlined := _special_method(rec, f"__{plain}__" if name == plain else f"__{name}__", a, b)) is not None:
         return inlined
     return rec.opaque(Const(BINARY[name]), [a, b], {}, f"operator {symbol(name)} of {type(a.obj).__name__} and {type(b.obj).__name__}")
+
+
+def _in_place_method(rec: Recorder, method: str, a: Value) -> Value | None:
+    """A Python `__iadd__` or the like that can only return its first argument (so never NotImplemented)."""
+    if type(a) is Traced or not type(a.obj).__flags__ & 1 << 9:
+        return None
+    found = rec.read_type(type(a.obj), method)
+    if not isinstance(found, types.FunctionType) or found.__code__.co_argcount != 2:
+        return None
+    if type(a) is Const:
+        rec.pin_class_of(a.obj, rec.name_of(a))
+    instructions = analyse(found.__code__).instructions
+    for n, ins in enumerate(instructions):
+        if ins.name in ("STORE_FAST", "DELETE_FAST") and ins.arg == 0 or ins.name in ("MAKE_CELL", "RETURN_CONST", "RETURN_GENERATOR"):
+            return None
+        if ins.name == "RETURN_VALUE" and not (instructions[n - 1].name == "LOAD_FAST" and instructions[n - 1].arg == 0):
+            return None
+    return Const(found, f"{type(a.obj).__qualname__}.{method}")
 
 
 def _special_method(rec: Recorder, method: str, a: Value, b: Value) -> Value | None:
@@ -276,7 +297,7 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
         cond = compare(rec, "eq", a, b)
         return decide(rec, cond)
     if not _is_comparable(first) or not _is_comparable(second):
-        return None
+        return _equal_by_identity(rec, a, b)
     if first is not second and not (issubclass(first, tuple) and issubclass(second, tuple)):
         rec.type_of(a)
         rec.type_of(b)
@@ -291,6 +312,21 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
     if left is None or right is None:
         return None
     return _equal_items(rec, left, right)
+
+
+def _equal_by_identity(rec: Recorder, a: Value, b: Value) -> bool | None:
+    """Equality of objects whose classes do not define it."""
+    for value in (a, b):
+        if type(value) is Traced and value.known_type is None and not rec.is_stable(value):
+            return None
+        if rec.is_hooked(value):
+            return None
+    for value in (a, b):
+        if rec.read_type(rec.type_of(value), "__eq__") is not object.__eq__:
+            return None
+        if type(value) is Const:
+            rec.pin_class_of(value.obj, rec.name_of(value))
+    return decide(rec, identical(rec, a, b))
 
 
 def _is_comparable(cls: type) -> bool:
@@ -424,8 +460,9 @@ def _truth_object(rec: Recorder, a: Value) -> Value:
         if found is NULL or found is None:
             continue
         if isinstance(found, types.FunctionType):
-            answer = rec.call_pure(Const(found), [a], {})
-            return truth(rec, answer) if name == "__len__" else answer
+            answer = rec.try_pure(Const(found), [a])
+            if answer is not None:
+                return truth(rec, answer) if name == "__len__" else answer
         return opaque_truth(rec, a)
     return Const(True)
 
@@ -459,6 +496,6 @@ def length(rec: Recorder, a: Value) -> Value:
         if type(a) is Const:
             rec.pin_class_of(obj, rec.name_of(a))
         found = rec.read_type(cls, "__len__")
-        if isinstance(found, types.FunctionType):
-            return rec.call_pure(Const(found), [a], {})
+        if isinstance(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None:
+            return answer
     return rec.opaque(Const(len), [a], {}, f"length of a {cls.__name__}")

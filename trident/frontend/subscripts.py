@@ -116,7 +116,7 @@ def can_be_key(rec: Recorder, index: Value) -> bool:
     index = rec.resolve(index)
     if type(index) is Const:
         return operators.is_immutable(index.obj) or type(index.obj).__hash__ is object.__hash__
-    return type(index.obj) in (int, str, bool, type(None)) and not (type(index) is Traced and index.facts.get("fresh") and type(index.obj) is str)
+    return type(index.obj) in (int, str, bool, type(None)) and not (type(index) is Traced and index.facts.get("anew"))
 
 
 def _dict_subscript(rec: Recorder, a: Value, index: Value) -> Any:
@@ -194,6 +194,8 @@ def _store_builtin(rec: Recorder, a: Value, index: Value, item: Value) -> None:
     """Into an exact list or dict that exists outside of the trace."""
     rec.type_of(a)
     rec.write_call(operator.setitem, [a, index, item], f"item assignment of a {type(a.obj).__name__}")
+    if type(a) is Traced:
+        a.facts.pop("pairs", None)
     if type(a) is Const:
         rec.note_store(a.obj, "", item, PinKind.LIST if type(a.obj) is list else PinKind.DICT_KEYS)  # type: ignore[arg-type]
     elif not (type(a) is Traced and a.facts.get("new")):
@@ -275,8 +277,8 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
     if type(container) is Const:
         rec.pin_class_of(obj, rec.name_of(container))
         method = rec.read_type(type(obj), "__contains__")
-        if isinstance(method, types.FunctionType):
-            return operators.truth(rec, rec.call_pure(Const(method), [container, item], {}))
+        if isinstance(method, types.FunctionType) and (found := rec.try_pure(Const(method), [container, item])) is not None:
+            return operators.truth(rec, found)
     answer = rec.opaque(Const(operator.contains), [container, item], {}, f"membership in a {type(obj).__name__}")
     assert type(answer) is Traced
     answer.known_type = bool

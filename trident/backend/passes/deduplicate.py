@@ -21,7 +21,7 @@ def _key(op: mlir.Operation) -> tuple[object, ...]:
 
 def deduplicate(trace: Trace) -> None:
     """Run the pass in place."""
-    known: dict[tuple[object, ...], tuple[mlir.Operation, State]] = {}
+    known: dict[State, dict[tuple[object, ...], mlir.Operation]] = {}
     passed: set[tuple[mlir.Value, bool]] = set()
     for view in list(trace.block.operations):
         op = view.operation
@@ -36,15 +36,14 @@ def deduplicate(trace: Trace) -> None:
         depends = reads(name)
         if depends is None or name == "trident.pack":
             changed = clobbers(op)
-            if changed:
-                known = {k: v for k, v in known.items() if not v[1] & changed}
+            for state in [state for state in known if state & changed]:
+                del known[state]
             continue
         if depends is State.NONE:
             continue  # MLIR's CSE has merged these
-        read_key = _key(op)
-        if read_key in known:
-            for mine, earlier in zip(op.results, known[read_key][0].results, strict=True):
-                mine.replace_all_uses_with(earlier)
+        answers = known.setdefault(depends, {})
+        earlier = answers.setdefault(_key(op), op)
+        if earlier is not op:
+            for mine, theirs in zip(op.results, earlier.results, strict=True):
+                mine.replace_all_uses_with(theirs)
             op.erase()
-        else:
-            known[read_key] = (op, depends)

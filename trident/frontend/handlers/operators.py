@@ -27,7 +27,9 @@ COMPARE_OPS = ("lt", "le", "eq", "ne", "gt", "ge")
 def binary_op(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """`a op b`, `a op= b`."""
     b, a = frame.pop_value(), frame.pop_value()
-    frame.stack.append(operators.binary(rec, BINARY_OPS[ins.arg], a, b))
+    result = operators.binary(rec, BINARY_OPS[ins.arg], a, b)
+    if result is not INLINED:
+        frame.stack.append(result)
 
 
 @handles("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT")

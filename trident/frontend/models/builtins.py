@@ -8,6 +8,7 @@ May import: ir, frontend.{operators,iteration,subscripts,values,models}.
 from __future__ import annotations
 
 import builtins
+import contextvars
 import functools
 import inspect
 import math
@@ -15,6 +16,7 @@ import operator
 import sys
 import types
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +234,19 @@ def _dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     return made
 
 
+def _ordered_dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return NotModelled if args or kwargs else rec.virtual(OrderedDict(), "dict", [], [], cls=OrderedDict)
+
+
+def _getattribute(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+    """object.__getattribute__(self, name), as an own `__getattribute__` calls it."""
+    if len(args) != 2 or kwargs or type(args[1].obj) is not str or type(args[0]) is Traced or isinstance(args[0].obj, type | types.ModuleType):
+        return NotModelled
+    name = rec.promote(args[1], "attribute name")
+    found = rec.lookup_generic(args[0], name, f"{rec.name_of(args[0])}.{name}", fall_back=False)
+    return NotModelled if found.how in ("absent", "opaque") else rec.access(found, args[0], name)
+
+
 def _pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
     source = rec.resolve(source)
     if type(source) is Virtual and source.kind == "dict":
@@ -273,7 +288,7 @@ def _iterator_of(rec: Recorder, value: Value) -> Value | None:
         method = rec.read_type(type(value.obj), "__iter__") if type(value) is Const else NULL
         if not isinstance(method, types.FunctionType) or rec.pure_base:
             return None
-        made = rec.call_pure(Const(method), [value], {})
+        made = rec.try_pure(Const(method), [value])
         return made if type(made) is Virtual and made.kind == "iterator" else None
     made = iteration.get_iterator(rec, value)
     return made if type(made) is Virtual and made.kind == "iterator" else None
@@ -602,7 +617,7 @@ _MODELS: dict[Any, Model] = {
     divmod: _divmod, len: _len, range: _range, slice: _slice, tuple: _tuple, list: _list, dict: _dict, enumerate: _enumerate, zip: _zip,
     reversed: _reversed, iter: _iter, next: _next, any: _any_all(True), all: _any_all(False), type: _type, isinstance: _isinstance,
     issubclass: _issubclass, callable: _callable, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, super: _super,
-    object.__init__: _object_init, object.__new__: _object_new, object.__setattr__: _object_setattr, tuple.__new__: _tuple_new,
+    OrderedDict: _ordered_dict, object.__getattribute__: _getattribute, object.__init__: _object_init, object.__new__: _object_new, object.__setattr__: _object_setattr, tuple.__new__: _tuple_new,
     functools.partial: _partial, globals: _globals, math.prod: _prod, math.floor: _math_operator("floor", "int"),
     math.ceil: _math_operator("ceil", "int"), math.trunc: _math_operator("trunc", "int"), str: _str, **{
         function: _fold(function) for function in (repr, format, ascii, hex, oct, bin, chr, ord, complex)},
@@ -628,4 +643,4 @@ def register(registry: Registry) -> None:
             registry.function(function, _fold(function))
     for function, why in _FRAME_READERS:
         registry.frame_reader(function, why)
-    registry.harmless_call(id, math.prod)
+    registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set)

@@ -129,15 +129,14 @@ def _count(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 # --------------------------------------------------------------------------------------------------------------- dicts
 def _view(name: str) -> Model:
-    method = getattr(dict, name)
-
     def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         if len(args) != 1 or kwargs:
             return NotModelled
         owner = args[0]
         if not _is(owner, "dict") and not (type(owner) is Const and type(owner.obj) in (dict, OrderedDict)):
-            return NotModelled
-        return rec.virtual(method(owner.obj), "view", [owner], view=name)
+            if type(owner) is not Traced or iteration.traced_pairs(rec, owner) is None:
+                return NotModelled
+        return rec.virtual(getattr(owner.obj, name)(), "view", [owner], view=name)
 
     return model
 
@@ -162,7 +161,7 @@ def _dict_pop(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         return args[2]
     found = subscripts.dict_get(rec, target, Const(key))
     rec.mutation(target)
-    rec.execute(dict.pop, target.obj, key)
+    rec.execute(type(target.obj).pop, target.obj, key)
     where = next(n for n, known in enumerate(target.keys or ()) if known is key or known == key)
     del target.keys[where], target.items[where]  # type: ignore[index]
     return found  # type: ignore[no-any-return]
@@ -180,7 +179,7 @@ def _setdefault(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         return NotModelled
     key = rec.promote(args[1], "key of a dict")
     rec.mutation(target)
-    rec.execute(dict.setdefault, target.obj, key, item.obj)
+    rec.execute(type(target.obj).setdefault, target.obj, key, item.obj)
     operators.set_key(target, key, item)
     return item
 
@@ -202,7 +201,7 @@ def _update(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _dict_copy(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    if len(args) != 1 or kwargs or not _is(args[0], "dict"):
+    if len(args) != 1 or kwargs or not _is(args[0], "dict") or type(args[0].obj) is not dict:
         return NotModelled
     rec.fix_order(args[0])  # type: ignore[arg-type]
     return rec.virtual_dict(list(args[0].keys or ()), list(args[0].items))  # type: ignore[attr-defined]
@@ -213,7 +212,7 @@ def _dict_clear(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         return NotModelled
     target: Virtual = args[0]  # type: ignore[assignment]
     rec.mutation(target)
-    rec.execute(dict.clear, target.obj)
+    rec.execute(type(target.obj).clear, target.obj)
     target.items, target.keys = [], []
     return Const(None)
 
@@ -256,6 +255,7 @@ _METHODS: dict[Any, Model] = {
     list.reverse: _simple_list("reverse"), list.copy: _list_copy, list.index: _index, list.count: _count, tuple.index: _index,
     tuple.count: _count, dict.get: _get, dict.pop: _dict_pop, dict.setdefault: _setdefault, dict.update: _update, dict.copy: _dict_copy,
     dict.clear: _dict_clear, dict.keys: _view("keys"), dict.values: _view("values"), dict.items: _view("items"),
+    OrderedDict.pop: _dict_pop, OrderedDict.setdefault: _setdefault, OrderedDict.update: _update, OrderedDict.clear: _dict_clear,
     OrderedDict.keys: _view("keys"), OrderedDict.values: _view("values"), OrderedDict.items: _view("items"),
     dict.__contains__: _contains, dict.__getitem__: _getitem, list.__getitem__: _getitem, tuple.__getitem__: _getitem,
     list.__iter__: _iter, tuple.__iter__: _iter, dict.__iter__: _iter, list.__len__: _len, tuple.__len__: _len, dict.__len__: _len,
