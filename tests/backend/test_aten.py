@@ -12,6 +12,7 @@ from torch_mlir import ir as mlir
 
 from tests.backend.cases import CASES, t
 from tests.backend.harness import MISS, Builder, Native
+from trident.backend import scm
 from trident.backend.lowering.aten import supports
 from trident.backend.lowering.lower import lower
 from trident.backend.lowering.rules import RULES, LoweringError
@@ -163,10 +164,14 @@ def complete(name: str, overload: str, args: tuple[Any, ...]) -> tuple[Any, ...]
     return (*args, *(a.default_value for a in schema.arguments[len(args):]))
 
 
-@pytest.mark.parametrize("runtime", [False, True], ids=["constant", "runtime"])
+@pytest.mark.parametrize("way", ["constant", "runtime", "fast"])
 @pytest.mark.parametrize("case", CASES)
-def test_operator(case: str, runtime: bool) -> None:
+def test_operator(case: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers as constants or read at run time; `fast` goes through the code generator that is meant for long programs."""
     name, overload = split_case(case)
+    runtime = way != "constant"
+    if way == "fast":
+        monkeypatch.setattr(scm, "_SMALL", 0)
     args = complete(name, overload, CASES[case])
     call = Call(name, overload, copy.deepcopy(args), runtime)
     mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
@@ -181,6 +186,21 @@ def test_operator(case: str, runtime: bool) -> None:
     expected_leaves: list[Any] = []
     call._collect(theirs, expected_leaves)
     assert all(same(a, b) for a, b in zip(leaves, expected_leaves, strict=True)), "arguments were changed differently"
+
+
+def test_a_long_program() -> None:
+    b = Builder("long", 2)
+    x, y = b.tensors(0, 1)
+    z = x
+    for i in range(400):
+        b.state_of(z, b.args[0])
+        z, = b.aten("add", "Tensor", [z, y, b.int(i % 3)], ["tensor"]) if i % 2 else b.aten("mul", "Scalar", [z, b.float(0.5)], ["tensor"])
+    n = Native(b.give(z))
+    a, c = t(3), t(3)
+    wanted = a
+    for i in range(400):
+        wanted = torch.add(wanted, c, alpha=i % 3) if i % 2 else wanted * 0.5
+    assert same(n(a, c), wanted) and n.program.slots <= 4
 
 
 def test_most_kinds_of_parameters_are_exercised() -> None:

@@ -200,30 +200,3 @@ def test_containers_that_code_changed_after_their_guard_are_left() -> None:
         n = Native(b.ret(item), lambda site, values, error: ("left", values))
         assert n(lambda c: None, container) == [2]
         assert n(change, container) == ("left", (container,))
-
-
-def test_threads_that_end_inside_a_program_do_not_stop_the_process() -> None:
-    import subprocess
-    import sys
-
-    code = """
-import threading, time, torch
-from tests.backend.harness import Builder, Native
-b = Builder("long", 1)
-x, = b.tensors(0)
-b.state_of()
-for _ in range(40):
-    x, = b.aten("matmul", "", [x, x], ["tensor"])
-n = Native(b.give(x))
-a = torch.randn(200, 200) * 1e-3
-n(a)
-def run():
-    while True:
-        n(a)
-for _ in range(2):
-    threading.Thread(target=run, daemon=True).start()
-time.sleep(0.3)
-print("end")
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr

@@ -525,6 +525,24 @@ def matches(x):
             return "other"
 
 
+def matches_classes(x):
+    match x:
+        case Point(x=0, y=0):
+            return "origin"
+        case Config(w, d) if w > 100:
+            return w, d
+        case int(n):
+            return n + 1
+        case [1, *rest]:
+            return rest
+        case {"a": 1, **rest}:
+            return rest
+    p = Config(5, 6)
+    match p:
+        case Config(a, depth=b):
+            return a, b
+
+
 def recursion(n):
     return 1 if n <= 1 else n * recursion(n - 1)
 
@@ -701,6 +719,8 @@ CASES: list[tuple[Any, ...]] = [
     (named_tuples, (3,)),
     (enums, (3,), (1,)),
     (ordered, (1,)),
+    (matches, (1,), ((1, 2),), ({"k": 5},), ("s",)),
+    (matches_classes, (3,), (2.5,), ([1, 2, 3],), ("s",)),
     (recursion, (5,)),
     (generators, (3,)),
     (maps, (3,)),
@@ -723,8 +743,8 @@ RAISING: list[tuple[Any, ...]] = [
     (raises, (1,), (3,)),
     (catches, (1,), (3,)),
     (divides, (4, 2), (1, 0)),
-    (matches, (1,), ((1, 2),), ({"k": 5},), ("s",), (2.5,)),
-    (arithmetic, (7, 0),),
+    (arithmetic, (7, 0)),
+    (matches_classes, ({"a": 1, "b": 2},)),
     (argument_dict, ({},),),
     (argument_list, ([],),),
     (string_keys, ("zz",)),

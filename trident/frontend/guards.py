@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import OrderedDict
 from typing import Any
 
 from torch_mlir import ir as mlir
@@ -218,6 +219,16 @@ class Guarding(Core):
         del virtual.state["source"]
         self.snapshots.invalidate()
 
+    def virtualise(self, obj: Any) -> Value:
+        """The Value of an object that has just been made from constants: containers and plain instances by their parts."""
+        if type(obj) in (dict, OrderedDict):
+            return self.virtual(obj, "dict", [self.virtualise(item) for item in obj.values()], list(obj), cls=type(obj))
+        if type(obj) is list:
+            return self.virtual(obj, "list", [self.virtualise(item) for item in obj])
+        if type(obj) is set:
+            return self.virtual(obj, "set", [Const(item) for item in obj])
+        return Const(obj)
+
     def materialise(self, virtual: Virtual) -> mlir.Value:
         """The SSA object of a virtual object, which escapes by this: mutable kinds are traced objects from here on."""
         if virtual.escaped is None:
@@ -252,6 +263,8 @@ class Guarding(Core):
             return self.make_call(iter if virtual.state["how"] == "seq" else reversed, items, (), "iterator")
         if kind == "list":
             return builder.op("build_list", values=items)
+        if kind == "set":
+            return self.make_call(set, [builder.op("build_tuple", values=items)] if items else [], (), "set")
         if kind == "slice":
             return builder.op("build_slice", *items)
         if kind == "dict":

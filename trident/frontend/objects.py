@@ -195,7 +195,8 @@ class Objects(Heap):
     def _read_instance(self, value: Value, name: str, text: str) -> Entry:
         """From the instance dict."""
         if type(value) is Virtual:
-            assert value.kind == "instance" and value.keys is not None
+            if value.kind != "instance" or value.keys is None:  # an OrderedDict, for example: nothing was set on it
+                return NULL
             return value.items[value.keys.index(name)] if name in value.keys else NULL
         held = value.obj.__dict__
         if type(held) is not dict:

@@ -8,6 +8,7 @@ May import: ir, frontend.{recorder's bases,values,models}.
 
 from __future__ import annotations
 
+import enum
 import operator
 import types
 from collections import OrderedDict
@@ -51,6 +52,14 @@ def is_immutable(obj: object) -> bool:
     if kind is tuple or kind is frozenset:
         return all(map(is_immutable, obj))  # type: ignore[call-overload]
     return kind in registry().constant_types
+
+
+def can_compare(value: Value) -> bool:
+    """Whether comparing this constant can be done while recording: also for enum members that compare in C."""
+    if type(value) is not Const:
+        return False
+    cls = type(value.obj)
+    return is_immutable(value.obj) or isinstance(cls, enum.EnumType) and not isinstance(cls.__eq__, types.FunctionType)
 
 
 def symbol(name: str) -> str:
@@ -260,7 +269,7 @@ def compare(rec: Recorder, name: str, a: Value, b: Value) -> Any:
         answer = registry().try_hooks("compare", rec, name, a, b)
         if answer is not NotModelled:
             return answer
-    if is_foldable(a) and is_foldable(b):
+    if can_compare(a) and can_compare(b):
         return Const(rec.execute(COMPARE[name], a.obj, b.obj))
     kinds = _number_kinds(rec, a, b)
     if kinds is not None:
@@ -290,7 +299,7 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
     a, b = rec.resolve(a), rec.resolve(b)
     if a is b and type(a.obj) in (int, str, bool, type(None), tuple):
         return True
-    if is_foldable(a) and is_foldable(b):
+    if can_compare(a) and can_compare(b):
         return bool(a.obj == b.obj)
     first, second = type(a.obj), type(b.obj)
     if first in _NUMBERS and second in _NUMBERS:
@@ -371,6 +380,8 @@ def identical(rec: Recorder, a: Value, b: Value) -> Value:
         a, b = b, a
     same = a.obj is b.obj
     if type(a) is Virtual or type(b) is Virtual:
+        if type(a.obj) is not type(b.obj) and not (type(a) is Traced or type(b) is Traced):
+            return Const(False)
         # A new object is nothing that existed before; the empty tuple, a method and small strings are not made anew always.
         if type(a) is Virtual and a.kind not in _IDENTITY_KINDS or type(b) is Virtual and b.kind not in _IDENTITY_KINDS:
             rec.abort("unsupported", "identity of an object that is made anew")
@@ -391,7 +402,7 @@ def identical(rec: Recorder, a: Value, b: Value) -> Value:
     return value
 
 
-_IDENTITY_KINDS = frozenset({"list", "dict", "cell", "function", "instance"})
+_IDENTITY_KINDS = frozenset({"list", "dict", "set", "cell", "function", "instance"})
 
 
 # ----------------------------------------------------------------------------------------------------- truth and length
@@ -406,8 +417,8 @@ def truth(rec: Recorder, a: Value) -> Value:
     if type(a) is Const:
         return _truth_constant(rec, a, obj)
     if type(a) is Virtual:
-        if a.kind in ("tuple", "list", "dict"):
-            return Const(bool(a.items))
+        if a.kind in ("tuple", "list", "dict", "set"):
+            return Const(bool(a.obj))
         if a.kind in ("range", "view"):
             return truth(rec, length(rec, a))
         return Const(True) if a.kind != "instance" else _truth_object(rec, a)
@@ -477,8 +488,8 @@ def length(rec: Recorder, a: Value) -> Value:
             return answer  # type: ignore[no-any-return]
     if is_foldable(a) or type(a) is Const and type(obj) in (tuple, frozenset, range):
         return Const(rec.execute(len, obj))
-    if type(a) is Virtual and a.kind in ("tuple", "list", "dict"):
-        return Const(len(a.items))
+    if type(a) is Virtual and a.kind in ("tuple", "list", "dict", "set"):
+        return Const(len(obj))
     if type(a) is Virtual and a.kind == "range" and all(type(rec.resolve(item)) is Const for item in a.items):
         return Const(len(obj))
     if type(a) is Virtual and a.kind == "view":

@@ -53,7 +53,8 @@ class Outcome:
 
     result: of the call; `error`: what the call raised instead. trace: None if the recording was given up; `abort` says why.
     overwritten: (id, key) of pinned places that the trace itself changes: a trace that reads them dynamically is needed
-    (`options.demoted`), this one would miss at its second execution.
+    (`options.demoted`), this one would miss at its second execution. blamed: the inlined function that ended the recording,
+    "" if it was none; it is an opaque call from now on, so that the next recording gets further.
     """
 
     result: object = None
@@ -61,6 +62,7 @@ class Outcome:
     trace: Trace | None = None
     abort: AbortInfo | None = None
     overwritten: set[tuple[int, str]] = field(default_factory=set)
+    blamed: str = ""
 
     def unwrap(self) -> object:
         """The result, or raise what the call raised."""
@@ -201,25 +203,26 @@ class Recorder(Calls):
         innermost = self.frames[-1]
         reason, text = abort
         info = AbortInfo(reason, text, innermost.code.code.co_filename, innermost.current.line)
-        self._blame(reason, text)
+        blamed = self._blame(reason, text)
         for frame in self.frames[-1:]:
             frame.is_call, frame.pops, frame.discard, frame.result, frame.resume_at = True, 0, False, None, -1
         frames = [frame.concrete(frame.current.offset, frame.before) for frame in self.frames]
-        outcome = Outcome(abort=info, overwritten=self.overwritten)
+        outcome = Outcome(abort=info, overwritten=self.overwritten, blamed=blamed)
         try:
             outcome.result = self.services.resume(frames, exc)
         except BaseException as error:
             outcome.error = error
         return outcome
 
-    def _blame(self, reason: str, text: str) -> None:
+    def _blame(self, reason: str, text: str) -> str:
         """The inlined function that ended the recording is not followed into the next time."""
         if reason not in INLINE_BLAME:
-            return
+            return ""
         for frame in reversed(self.frames[1:]):
             if reason != "raised" or frame.code.handler_of(frame.current.index) is not None:
                 avoid(frame.code.code, text)
-                return
+                return frame.code.code.co_qualname
+        return ""
 
     # -------------------------------------------------------------------------------------------------- for models
     def known_items(self, value: Value) -> list[Value] | None:

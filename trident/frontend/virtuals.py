@@ -133,6 +133,7 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "tuple": _tuple,
     "list": lambda items, keys, state: list(items),
     "dict": _dict,
+    "set": lambda items, keys, state: set(items),
     "slice": _slice,
     "cell": _cell,
     "method": lambda items, keys, state: MethodType(*items),
@@ -145,4 +146,4 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "partial": _partial,
 }
 _PRIVATE = ("birth", "traced")  # keys of `Virtual.state` that mean something only within one recording
-MUTABLE = frozenset({"list", "dict", "cell", "iterator", "instance"})
+MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance"})

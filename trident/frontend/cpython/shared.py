@@ -9,7 +9,7 @@ import dis
 from typing import Any
 
 from trident.frontend.aborts import Leave
-from trident.frontend.handlers import COMMON, Handler, build, calls, control, names, operators, stack  # noqa: F401 (they register)
+from trident.frontend.handlers import COMMON, Handler, build, calls, control, matching, names, operators, stack  # noqa: F401 (they register)
 
 # How an instruction accesses localsplus[arg]: r(ead), w(ritten).
 LOCAL_ACCESS: dict[str, str] = {

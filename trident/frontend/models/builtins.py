@@ -217,6 +217,10 @@ def _list(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     return NotModelled if items is None else rec.virtual_list(items)
 
 
+def _set(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    return NotModelled if args or kwargs else rec.virtual(set(), "set", [])
+
+
 def _dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if len(args) > 1:
         return NotModelled
@@ -428,7 +432,8 @@ def _getattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     if found.how == "absent" and len(args) == 3:
         return args[2]
     if found.how == "call" and len(args) == 3:
-        return NotModelled
+        answer = rec.try_pure(found.value, list(found.args))
+        return NotModelled if answer is None else answer
     if found.how == "opaque":
         return rec.opaque(Const(getattr), args, {}, f"attribute {name}: {found.reason}")
     return rec.access(found, args[0], name)
@@ -440,6 +445,8 @@ def _hasattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     found = rec.lookup(args[0], rec.promote(args[1], "attribute name"))
     if found.how in ("value", "method", "absent"):
         return Const(found.how != "absent")
+    if found.how == "call" and rec.try_pure(found.value, list(found.args)) is not None:
+        return Const(True)
     return NotModelled
 
 
@@ -614,7 +621,7 @@ def _int_index(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 # ------------------------------------------------------------------------------------------------------------- register
 _MODELS: dict[Any, Model] = {
     int: _int, float: _float, bool: _bool, abs: _abs, min: _extreme("min"), max: _extreme("max"), sum: _sum, round: _round, pow: _pow,
-    divmod: _divmod, len: _len, range: _range, slice: _slice, tuple: _tuple, list: _list, dict: _dict, enumerate: _enumerate, zip: _zip,
+    divmod: _divmod, len: _len, range: _range, slice: _slice, tuple: _tuple, list: _list, dict: _dict, set: _set, enumerate: _enumerate, zip: _zip,
     reversed: _reversed, iter: _iter, next: _next, any: _any_all(True), all: _any_all(False), type: _type, isinstance: _isinstance,
     issubclass: _issubclass, callable: _callable, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, super: _super,
     OrderedDict: _ordered_dict, object.__getattribute__: _getattribute, object.__init__: _object_init, object.__new__: _object_new, object.__setattr__: _object_setattr, tuple.__new__: _tuple_new,

@@ -43,10 +43,9 @@ CHANGES_METADATA: frozenset[str] = frozenset({
 
 # Names whose binding is hand-written in C++ and does something else than the operator of that name: modelled elsewhere or opaque.
 _HAND_WRITTEN: frozenset[str] = frozenset({
-    "_version", "backward", "contiguous", "copy_", "data", "dim", "get_device", "imag", "is_complex", "is_contiguous",
-    "is_floating_point", "is_inference", "is_leaf", "is_signed", "item", "mH", "mT", "nonzero", "numel", "output_nr", "range", "real",
-    "requires_grad_", "retains_grad", "set_", "size", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",
-    "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "storage_offset", "stride", "to",
+    "contiguous", "copy_", "dim", "get_device", "is_complex", "is_contiguous", "is_floating_point", "is_inference", "is_signed", "item",
+    "nonzero", "numel", "range", "requires_grad_", "set_", "size", "sparse_bsc_tensor", "sparse_bsr_tensor",
+    "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "storage_offset", "stride", "to",
 })  # fmt: skip
 
 _PROMOTED = frozenset({"ScalarType", "Layout", "MemoryFormat", "Device", "str", "Generator"})
@@ -138,8 +137,10 @@ def plan(rec: Recorder, binding: schema.Binding | None, args: Sequence[Value], k
 
 
 def environment_allows(rec: Recorder) -> bool:
-    """Whether torch calls reach ATen now: no TorchFunctionMode is active and nothing disables __torch_function__."""
-    return torch._C._len_torch_function_stack() == 0 and torch._C._is_torch_function_enabled()
+    """Whether torch calls reach ATen now, and nothing else: no TorchFunctionMode or TorchDispatchMode is active and nothing disables
+    __torch_function__."""
+    C = torch._C
+    return C._len_torch_function_stack() == 0 and C._len_torch_dispatch_stack() == 0 and C._is_torch_function_enabled()
 
 
 def guard_environment(rec: Recorder) -> None:
@@ -374,6 +375,12 @@ def _count_nonzero(rec: Recorder, named: dict[str, Value]) -> bool:
     return guarded_rank(rec, tensor) > 0
 
 
+def _count_sections(rec: Recorder, named: dict[str, Value]) -> bool:
+    """`tensor_split(n)` and its kin give n tensors."""
+    sections = named["sections"]
+    return type(sections.obj) is int and sections.obj > 0 and rec.promote(sections, "the number of results") > 0
+
+
 def _size_of(tensor: object, dim: object) -> int:
     assert isinstance(tensor, torch.Tensor)
     if not isinstance(dim, int) or not -tensor.dim() <= dim < tensor.dim():
@@ -387,13 +394,18 @@ _COUNTS: dict[str, Callable[[Recorder, dict[str, Value]], bool]] = {
     "unsafe_split.Tensor": _count_split,
     "chunk": _count_chunk,
     "unsafe_chunk": _count_chunk,
+    "tensor_split.sections": _count_sections,
+    "hsplit.int": _count_sections,
+    "vsplit.int": _count_sections,
+    "dsplit.int": _count_sections,
     "where": _count_nonzero,
     "nonzero_numpy": _count_nonzero,
 }
 # As many tensors as an argument list has items: nothing to guard, because the list is of known length.
 _COUNT_OF_LIST: frozenset[str] = frozenset({
     "split.sizes", "split_with_sizes", "unsafe_split_with_sizes", "split_with_sizes_copy", "broadcast_tensors", "meshgrid",
-    "meshgrid.indexing", "atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence",
+    "meshgrid.indexing", "atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence", "tensor_split.indices", "hsplit.array",
+    "vsplit.array", "dsplit.array",
 })  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
@@ -393,7 +393,7 @@ def _match_list(param: Param, obj: object) -> Match:
         if item is None and param.element_optional:
             matches.append(Match.YES)
         else:
-            matches.append(_match_item(replace(param, is_list=False), item))
+            matches.append(_match_item(param, item))
     if param.base == "Tensor":
         matches = [Match.NO if m is Match.NUMBER else m for m in matches]
     if all(m is Match.YES for m in matches):
