@@ -428,3 +428,15 @@ def test_monkey_patched_method_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(jitted(x), work(x))
     monkeypatch.setattr(torch.Tensor, "relu", lambda self: self * 100, raising=False)
     assert torch.equal(jitted(x), x * 100)
+
+
+def test_dispatch_modes() -> None:
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    first, second = trident.jit(lambda: torch.ones(3) + 1), trident.jit(lambda: torch.ones(3) * 2)
+    with FakeTensorMode():  # recorded under the mode, used without, and the other way round
+        assert type(first()) is FakeTensor
+    for _ in range(2):
+        assert type(first()) is torch.Tensor and torch.equal(second(), first())
+    with FakeTensorMode():
+        assert type(first()) is FakeTensor and type(second()) is FakeTensor

@@ -119,9 +119,9 @@ def _guard(run: _Run, op: mlir.Operation, condition: bool) -> None:
 def _pin(run: _Run, op: mlir.Operation) -> None:
     from trident.ir.pins import holds
 
-    pin = run.trace.pins[_attr(op, "index")]
-    if not holds(pin):
-        raise _Leave(pin.info.text)
+    for index in mlir.DenseI64ArrayAttr(op.attributes["indices"]):
+        if not holds(run.trace.pins[index]):
+            raise _Leave(run.trace.pins[index].info.text)
 
 
 def _exit(run: _Run, op: mlir.Operation) -> None:

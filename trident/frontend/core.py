@@ -160,8 +160,7 @@ class Core:
             self.may_exit()
             self.builder.hoist_here()
             self.hoist_epoch = self.epoch
-        with self.builder.hoisted():
-            self.builder.pin(pin)
+        self.builder.pin(pin, hoisted=True)
 
     def guard_argument(self, op: str, value: Traced, kind: str, text: str, **attrs: object) -> None:
         """A guard on an immutable fact of an object (its type, its identity): for an argument it is written at the entry."""

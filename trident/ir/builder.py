@@ -19,7 +19,7 @@ from torch_mlir.dialects import func
 from torch_mlir.dialects import torch as torch_dialect
 
 from trident.ir.dialect import context, kind_of, type_of
-from trident.ir.ops import BY_NAME
+from trident.ir.ops import BY_NAME, Effect
 from trident.ir.trace import GuardInfo, LaunchSite, OpaqueCall, Pin, Snapshot, Trace
 
 _REGISTERED_TORCH_OPS: frozenset[str] = frozenset(
@@ -42,6 +42,13 @@ def _is_valid(op: ir.Operation) -> bool:
     except ir.MLIRError:
         return False
 
+# Ops that pins may wait for: nothing that a pin rests on changes in them, and they do not begin a new state.
+_PATIENT: frozenset[str] = frozenset(
+    {"trident.guard", "torch.prim.ListConstruct"}
+    | {f"torch.constant.{kind}" for kind in ("int", "float", "bool", "none", "str", "device")}
+    | {name for name, spec in BY_NAME.items() if spec.effect in (Effect.PURE, Effect.READ) and spec.name != "pin"}
+)
+
 
 class TraceBuilder:
     """Writes one trace.
@@ -58,6 +65,8 @@ class TraceBuilder:
         self._constant_index: dict[int, int] = {}
         self._constant_values: dict[int, ir.Value] = {}
         self._pin_index: dict[tuple[object, ...], int] = {}
+        self._due_pins: dict[int, None] = {}
+        self._hoisted_pins: dict[int, None] = {}
         self._locations: dict[tuple[str, int], ir.Location] = {}
         with self._ctx, ir.Location.unknown():
             module = ir.Module.create()
@@ -88,14 +97,21 @@ class TraceBuilder:
 
     def _create(self, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type],
                 attributes: dict[str, ir.Attribute]) -> list[ir.Value]:
+        if self._due_pins and name not in _PATIENT:
+            self._write_pins()
         with self._ctx, self._location(), self._at:
             op = ir.Operation.create(name, results=list(results), operands=list(operands), attributes=attributes)
-            if self._hoist_next:
-                self._hoist_at, self._hoist_next = ir.InsertionPoint(op), False
+            self._placed(op)
         return list(op.results)
+
+    def _placed(self, op: ir.Operation) -> None:
+        """Every new op passes here: the first one after `hoist_here` marks the place."""
+        if self._hoist_next:
+            self._hoist_at, self._hoist_next = ir.InsertionPoint(op), False
 
     def hoist_here(self) -> None:
         """Ops written under `hoisted` go to this place (before the op that is created next) from now on."""
+        self._write_hoisted_pins()
         self._hoist_at, self._hoist_next = None, True
 
     @contextmanager
@@ -213,6 +229,7 @@ class TraceBuilder:
             with self._ctx, self._location(), self._at:
                 op = ir.Operation.create(f"torch.aten.{full}", results=types, operands=list(operands))
             if _is_valid(op):
+                self._placed(op)
                 return list(op.results)
             op.erase()  # the dialect's operand or result types differ from the schema's: keep the schema's
         with self._ctx:
@@ -225,13 +242,29 @@ class TraceBuilder:
         self.trace.guards.append(info)
         self.op("guard", condition, expected=expected, kind=info.kind, info=len(self.trace.guards) - 1)
 
-    def pin(self, pin: Pin) -> None:
-        """`trident.pin`; always emitted (the recorder decides whether an earlier one still covers it)."""
+    def pin(self, pin: Pin, *, hoisted: builtins.bool = False) -> None:
+        """`trident.pin`; always emitted (the recorder decides whether an earlier one still covers it).
+
+        hoisted: at the place of the last `hoist_here`."""
         key = (pin.kind, id(pin.owner), pin.key, id(pin.expected) if not isinstance(pin.expected, tuple) else tuple(map(id, pin.expected)))
         if key not in self._pin_index:
             self._pin_index[key] = len(self.trace.pins)
             self.trace.pins.append(pin)
-        self.op("pin", index=self._pin_index[key])
+        (self._hoisted_pins if hoisted else self._due_pins).setdefault(self._pin_index[key])
+
+    def _write_hoisted_pins(self) -> None:
+        """One op for the pins that were hoisted to the present place."""
+        if self._hoisted_pins:
+            self._due_pins, self._hoisted_pins = {**self._due_pins, **self._hoisted_pins}, {}
+            with self.hoisted():
+                self._write_pins()
+
+    def _write_pins(self) -> None:
+        """One op for the pins since the last effect: until then it does not matter when they are checked."""
+        due, self._due_pins = list(self._due_pins), {}
+        with self._ctx:
+            indices = ir.DenseI64ArrayAttr.get(due)
+        self._create("trident.pin", [], [], {"indices": indices})
 
     def state(self, snapshot: Snapshot, operands: Sequence[ir.Value]) -> None:
         """`trident.state`: the operands are the snapshot's slots."""
@@ -252,6 +285,9 @@ class TraceBuilder:
     def ret(self, value: ir.Value) -> Trace:
         """Finish the trace: return an object."""
         assert kind_of(value) == "object"
+        self._write_hoisted_pins()
+        if self._due_pins:
+            self._write_pins()
         with self._ctx, self._location(), self._at:
             func.ReturnOp([value])
         if not self.trace.module.operation.verify():

@@ -105,7 +105,7 @@ OPS: tuple[OpSpec, ...] = (
     # guards
     _row("guard", "bool", "", "expected kind info", R,
          "leaves the trace unless the operand equals `expected`; Trace.guards[info] says what the Python was", exits=True),
-    _row("pin", "", "", "index", R, "leaves the trace unless Trace.pins[index] still holds (see trace.Pin)", exits=True),
+    _row("pin", "", "", "indices", R, "leaves the trace unless each of Trace.pins[indices] still holds (see trace.Pin)", exits=True),
     _row("exit", "", "", "reason", O, "leaves the trace unconditionally; a terminator in spirit, followed by a dummy return", exits=True),
     # facts about objects
     _row("type_is", "object", "bool", "index", P, "type(x) is Trace.constants[index] (__class__ assignment is guarded by exactness)"),

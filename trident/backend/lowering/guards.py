@@ -55,12 +55,12 @@ def pin(f: Function, op: Op) -> None:
     if op.index in f.pinned:
         return
     if f.state < 0:
-        f.pending_pins.append(op.integer("index"))
+        f.pending_pins += op.integers("indices")
         return
     for other in f.ops[op.index:]:
         if other.name == op.name:
             f.pinned.add(other.index)
-            f.pending_pins.append(other.integer("index"))
+            f.pending_pins += other.integers("indices")
         elif not passes_pins(f, other.name):
             break
     flush_pins(f)

@@ -94,6 +94,9 @@ class Op:
     def integer(self, attribute: str) -> int:
         return int(self.mlir.attributes[attribute].value)
 
+    def integers(self, attribute: str) -> list[int]:
+        return list(ir.DenseI64ArrayAttr(self.mlir.attributes[attribute]))
+
     def text(self, attribute: str) -> str:
         return str(self.mlir.attributes[attribute].value)
 

@@ -30,6 +30,8 @@ class _NotModelled:
 
 NotModelled = _NotModelled()
 Answer = Value | _NotModelled
+Args = list[Value]
+Kwargs = dict[str, Value]
 Model = Callable[["Recorder", list[Value], dict[str, Value]], Answer]
 
 # Names of the hooks that are tried first where an operand is an instance of a hooked type, with their signatures.
@@ -120,6 +122,7 @@ class Registry:
 
 # In the order in which they register: (module, needs this importable package).
 _FAMILIES: tuple[tuple[str, str], ...] = (
+    ("numbers", ""),
     ("builtins", ""),
     ("containers", ""),
     ("modules", "torch"),

@@ -11,15 +11,12 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend import iteration, operators, subscripts
-from trident.frontend.models import Answer, Model, NotModelled, Registry
+from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
-
-Args, Kwargs = list[Value], dict[str, Value]
-
 
 def _is(value: Value, kind: str) -> bool:
     return type(value) is Virtual and value.kind == kind
@@ -268,6 +265,6 @@ def register(registry: Registry) -> None:
     for key, model in _METHODS.items():
         registry.function(key, model)
     for cls in _PURE_TYPES:
-        for name, function in vars(cls).items():
+        for function in vars(cls).values():
             if type(function).__name__ == "method_descriptor" and registry.find(function) is None:
                 registry.function(function, _pure_method(function))
