@@ -1,5 +1,7 @@
 """The recorder over the language: each small function is called plainly and through recorded traces, and must agree."""
 
+# ruff: noqa: C400, C416, C417, UP028, UP031 (these functions are written the way programs are)
+
 from __future__ import annotations
 
 import dataclasses
@@ -12,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-
 from driver import Driver, check
 
 GLOBAL = 3
@@ -646,7 +647,8 @@ def list_of_lists(n):
 
 
 def keyword_arguments(a, *args, **kwargs):
-    return stars(a, *args, **kwargs), positional_only(1, 2, c=3, **{"d": kwargs.get("x")}), defaults(1, **{k: v for k, v in kwargs.items() if k == "b"})
+    return stars(a, *args, **kwargs), positional_only(1, 2, c=3, **{"d": kwargs.get("x")}), defaults(
+        1, **{k: v for k, v in kwargs.items() if k == "b"})
 
 
 def forwards(*args, **kwargs):

@@ -5,8 +5,8 @@ The expected text stands in each test's docstring, for FileCheck.
 
 from __future__ import annotations
 
-import io
 import inspect
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from filecheck.finput import FInput
 from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
-
-from trident.ir import PinKind
 
 torch = pytest.importorskip("torch")
 
@@ -203,7 +201,7 @@ def test_inlined_frames_are_in_the_snapshot() -> None:
     trace = traced(f, torch.ones(2), 3)
     deepest = trace.snapshots[1]
     assert [frame.code.co_name for frame in deepest.frames] == ["f", "inner"]
-    outer, innermost = deepest.frames
+    outer = deepest.frames[0]
     assert outer.is_call and outer.pops == 4 and outer.next_offset > outer.offset
     assert len(outer.stack) == 4
     assert deepest.types[-1] is torch.Tensor

@@ -37,7 +37,7 @@ class AbortInfo:
         return f"{ABORT_REASONS[self.reason]}: {self.text} ({self.file}:{self.line})"
 
 
-class Leave(Exception):  # noqa: N818 (control flow, not an error)
+class Leave(Exception):
     """Give the live frames to CPython before the current instruction; it is executed there."""
 
     def __init__(self, reason: str, text: str) -> None:
@@ -46,7 +46,7 @@ class Leave(Exception):  # noqa: N818 (control flow, not an error)
         self.reason, self.text = reason, text
 
 
-class UserRaised(Exception):  # noqa: N818 (control flow, not an error)
+class UserRaised(Exception):
     """An operation of the user's program raised `error` during the current instruction."""
 
     def __init__(self, error: BaseException) -> None:
@@ -54,5 +54,5 @@ class UserRaised(Exception):  # noqa: N818 (control flow, not an error)
         self.error = error
 
 
-class RecorderBug(Exception):  # noqa: N818
+class RecorderBug(Exception):
     """A rule of the recorder was broken (a guard after an effect of the same instruction, for example)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import types
+from pathlib import Path
 from typing import Any
 
 from trident.frontend.aborts import Leave, RecorderBug, UserRaised
@@ -22,6 +23,7 @@ from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL, OpaqueCall
 
 MAX_INLINE_DEPTH = 60
+_OWN_CODE = str(Path(__file__).parents[1]) + "/"
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -120,7 +122,7 @@ class Calls(Objects):
     def _call_partial(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
         made: functools.partial[Any] = callee.obj  # type: ignore[assignment]
         name = self.name_of(callee)
-        fixed = {key: value for key, value in self.dict_items(made.keywords, f"{name}.keywords")} if made.keywords else {}
+        fixed: dict[str, Value] = dict(self.dict_items(made.keywords, f"{name}.keywords")) if made.keywords else {}
         first = [Const(item, f"{name}.args[{n}]") for n, item in enumerate(made.args)]
         return self.call(Const(made.func, f"{name}.func"), [*first, *args], {**fixed, **kwargs})
 
@@ -186,6 +188,8 @@ class Calls(Objects):
             return "a generator or coroutine"
         if id(function) in registry().opaque:
             return registry().opaque[id(function)][1]
+        if code.co_filename.startswith(_OWN_CODE):
+            return "code of Trident"
         if id(code) in _avoided:
             return f"not followed: {_avoided[id(code)][1]}"
         if len(self.frames) >= MAX_INLINE_DEPTH:

@@ -162,7 +162,7 @@ class Core:
             self.hoist_epoch = self.epoch
         self.builder.pin(pin, hoisted=True)
 
-    def guard_argument(self, op: str, value: Traced, kind: str, text: str, **attrs: object) -> None:
+    def guard_argument(self, op: str, value: Traced, kind: str, text: str, **attrs: Any) -> None:
         """A guard on an immutable fact of an object (its type, its identity): for an argument it is written at the entry."""
         if self.in_entry or not value.facts.get("argument") or self.hoist_epoch < 0:
             self.guard(self.builder.op(op, value.ssa, **attrs), True, kind, text)
@@ -172,7 +172,7 @@ class Core:
             self.builder.guard(self.builder.op(op, value.ssa, **attrs), True, self.info(text, kind))
 
     # ------------------------------------------------------------------------------------------------------- ops
-    def op(self, name: str, *operands: mlir.Value, values: list[mlir.Value] | tuple[()] = (), **attrs: object) -> mlir.Value:
+    def op(self, name: str, *operands: mlir.Value, values: list[mlir.Value] | tuple[()] = (), **attrs: Any) -> mlir.Value:
         """`builder.op` after what its row in the op table demands."""
         spec = BY_NAME[f"trident.{name}"]
         if spec.may_raise or spec.effect.name in ("WRITE", "OPAQUE"):

@@ -19,7 +19,7 @@ from trident.frontend.aborts import Leave, RecorderBug
 from trident.frontend.core import Core
 from trident.frontend.frames import Entry
 from trident.frontend.values import Const, Traced, Value, Virtual
-from trident.frontend.virtuals import MUTABLE, maker_of, make_function
+from trident.frontend.virtuals import MUTABLE, make_function, maker_of
 from trident.ir import NULL, OpaqueCall
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1

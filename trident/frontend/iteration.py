@@ -48,18 +48,19 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
         return _items_of_virtual(rec, value)
     if type(value) is Const:
         return _items_of_constant(rec, value, obj)
+    assert type(value) is Traced
     cls: type = type(obj)
     if cls is list or issubclass(cls, tuple) and type(cls.__iter__) is types.WrapperDescriptorType:
         rec.type_of(value)
         cls = list if cls is list else tuple
         size = len(obj)
-        if cls is list or value.facts.get("length") != size:  # type: ignore[union-attr]
-            counted = rec.builder.op(f"{cls.__name__}_len", value.ssa)  # type: ignore[union-attr]
+        if cls is list or value.facts.get("length") != size:
+            counted = rec.builder.op(f"{cls.__name__}_len", value.ssa)
             cond = rec.builder.op("eq_int", counted, rec.builder.int(size))
             rec.guard(cond, True, "length", f"len({rec.name_of(value)}) == {size}")
-            value.facts["length"] = size  # type: ignore[union-attr]
-        return [load_item(rec, value, n) for n in range(size)]  # type: ignore[arg-type]
-    pairs = traced_pairs(rec, value) if cls is dict else None  # type: ignore[arg-type]
+            value.facts["length"] = size
+        return [load_item(rec, value, n) for n in range(size)]
+    pairs = traced_pairs(rec, value) if cls is dict else None
     return None if pairs is None else [Const(key) for key, _ in pairs]
 
 

@@ -38,7 +38,7 @@ class Access:
     reason: str = ""
 
 
-_tuplegetter = type(namedtuple("_Example", "field").field)
+_tuplegetter = type(namedtuple("_Example", "field").field)  # type: ignore[attr-defined]
 _ABSENT = Access("absent")
 _METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # Exact types without an instance dict, whose attributes all come from the type.

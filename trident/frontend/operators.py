@@ -120,7 +120,9 @@ def _special_method(rec: Recorder, method: str, a: Value, b: Value) -> Value | N
     if not isinstance(found, types.FunctionType):
         return None
     answer = rec.try_pure(Const(found, f"{cls.__qualname__}.{method}"), [a, b])
-    return None if answer is None or type(answer) is not Const and type(answer.obj) not in _NUMBERS or answer.obj is NotImplemented else answer
+    if answer is None or answer.obj is NotImplemented:
+        return None
+    return answer if type(answer) is Const or type(answer.obj) in _NUMBERS else None
 
 
 _INPLACE = frozenset(name for name in BINARY if name.startswith("i"))
@@ -422,14 +424,15 @@ def truth(rec: Recorder, a: Value) -> Value:
         if a.kind in ("range", "view"):
             return truth(rec, length(rec, a))
         return Const(True) if a.kind != "instance" else _truth_object(rec, a)
+    assert type(a) is Traced
     kind = rec.number_kind(a)
     if kind == "bool":
-        return a if a.kind == "bool" else _named(rec.result(obj, rec.ssa(a, "bool")), a)  # type: ignore[arg-type]
+        return a if a.kind == "bool" else _named(rec.result(obj, rec.ssa(a, "bool")), a)
     if kind is not None:
-        return _named(rec.result(bool(obj), rec.builder.op(f"{kind}_to_bool", rec.ssa(a, kind))), a)  # type: ignore[arg-type]
+        return _named(rec.result(bool(obj), rec.builder.op(f"{kind}_to_bool", rec.ssa(a, kind))), a)
     cls = rec.type_of(a)
     a = rec.resolve(a)
-    if type(a) is Const:
+    if isinstance(a, Const):
         return _truth_constant(rec, a, obj)
     if cls in (tuple, list, dict):
         return truth(rec, length(rec, a))

@@ -59,7 +59,7 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
 
 def _has_c_getitem(cls: type, index: Value) -> bool:
     """Whether items of a sequence type are what they are in a tuple or list (slices of a torch.Size are not)."""
-    getter = cls.__getitem__  # type: ignore[attr-defined]
+    getter: Any = getattr(cls, "__getitem__")  # noqa: B009 (typed as Any)
     return getter in _C_GETITEM or issubclass(cls, tuple) and type(getter) is types.WrapperDescriptorType and type(index.obj) is int
 
 
@@ -115,7 +115,7 @@ def can_be_key(rec: Recorder, index: Value) -> bool:
     """Whether a value may be promoted to a dict key."""
     index = rec.resolve(index)
     if type(index) is Const:
-        return operators.is_immutable(index.obj) or type(index.obj).__hash__ is object.__hash__
+        return operators.is_immutable(index.obj) or getattr(type(index.obj), "__hash__", None) is object.__hash__
     return type(index.obj) in (int, str, bool, type(None)) and not (type(index) is Traced and index.facts.get("anew"))
 
 
@@ -279,10 +279,9 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
         method = rec.read_type(type(obj), "__contains__")
         if isinstance(method, types.FunctionType) and (found := rec.try_pure(Const(method), [container, item])) is not None:
             return operators.truth(rec, found)
-    answer = rec.opaque(Const(operator.contains), [container, item], {}, f"membership in a {type(obj).__name__}")
-    assert type(answer) is Traced
-    answer.known_type = bool
-    return answer
+    result = rec.opaque(Const(operator.contains), [container, item], {}, f"membership in a {type(obj).__name__}")
+    rec.mark_type(result, bool)
+    return result
 
 
 def _among(rec: Recorder, items: list[Value], item: Value) -> bool | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch_mlir import ir as mlir
 
@@ -20,7 +21,7 @@ from trident.ir.dialect import kind_of
 class Value:
     """Base: `obj` is the concrete object."""
 
-    obj: object
+    obj: Any
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +48,7 @@ class Traced(Value):
     known_type: type | None = None
     unboxed: dict[str, mlir.Value] = field(default_factory=dict)
     boxed: mlir.Value | None = None
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -65,8 +66,8 @@ class Virtual(Value):
     """
 
     kind: str = ""
-    items: list[Value] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
     make: Callable[..., object] | None = None
-    keys: list[object] | None = None  # dict: concrete keys, parallel to items
-    state: dict[str, object] = field(default_factory=dict)  # kind-specific: iterator position, …
+    keys: list[Any] | None = None  # dict: concrete keys, parallel to items
+    state: dict[str, Any] = field(default_factory=dict)  # kind-specific: iterator position, …
     escaped: mlir.Value | None = None

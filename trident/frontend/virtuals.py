@@ -46,7 +46,8 @@ def maker_of(virtual: Virtual) -> Callable[..., object]:
     """The callable for a recipe."""
     if virtual.make is not None:
         return virtual.make
-    return Maker(virtual.kind, None if virtual.keys is None else tuple(virtual.keys), tuple(item for item in virtual.state.items() if item[0] not in _PRIVATE))
+    state = tuple(item for item in virtual.state.items() if item[0] not in _PRIVATE)
+    return Maker(virtual.kind, None if virtual.keys is None else tuple(virtual.keys), state)
 
 
 def _tuple(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:

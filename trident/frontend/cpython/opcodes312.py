@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trident.frontend.aborts import Leave
 from trident.frontend.cpython.shared import (  # noqa: F401 (read through `frontend.cpython.opcodes`)
     EXCEPTION_OPS,
     FOREIGN_OPS,
@@ -18,7 +19,6 @@ from trident.frontend.cpython.shared import (  # noqa: F401 (read through `front
     jump_target,
     leave,
 )
-from trident.frontend.aborts import Leave
 from trident.frontend.handlers import Handler, build, control, names, operators, stack
 
 # Instructions that are executed together with the CALL that follows them.

@@ -257,7 +257,7 @@ def make_function_op(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> N
     if closure is not None:
         cells = closure.items if type(closure) is Virtual else [Const(cell) for cell in closure.obj]  # type: ignore[attr-defined]
     parts = [NULL if item is NULL else item.obj for item in (defaults, kwdefaults, annotations)]  # type: ignore[union-attr]
-    real = make_function(code, frame.globals, *parts, tuple(cell.obj for cell in cells))  # type: ignore[arg-type, misc]
+    real = make_function(code, frame.globals, parts[0], parts[1], parts[2], tuple(cell.obj for cell in cells))
     items: Any = [defaults, kwdefaults, annotations, *cells]
     frame.stack.append(rec.virtual(real, "function", items, code=code, globals=frame.globals))
 

@@ -44,7 +44,7 @@ def match_keys(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     assert isinstance(subject, Value)
     values: list[Value] = []
     for key in keys or ():
-        found = subscripts.dict_get(rec, subject, key) if type(subject.obj) is dict else NotModelled
+        found: Any = subscripts.dict_get(rec, subject, key) if type(subject.obj) is dict else NotModelled
         if found is NotModelled:
             raise Leave("unsupported", f"a mapping pattern on a {type(subject.obj).__name__}")
         if found is NULL:

@@ -97,7 +97,9 @@ def _ordered_dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 def _getattribute(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     """object.__getattribute__(self, name), as an own `__getattribute__` calls it."""
-    if len(args) != 2 or kwargs or type(args[1].obj) is not str or type(args[0]) is Traced or isinstance(args[0].obj, type | types.ModuleType):
+    if len(args) != 2 or kwargs or type(args[1].obj) is not str or type(args[0]) is Traced:
+        return NotModelled
+    if isinstance(args[0].obj, type | types.ModuleType):
         return NotModelled
     name = rec.promote(args[1], "attribute name")
     found = rec.lookup_generic(args[0], name, f"{rec.name_of(args[0])}.{name}", fall_back=False)
@@ -166,7 +168,9 @@ def _reversed(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if len(args) != 1 or kwargs:
         return NotModelled
     source = rec.resolve(args[0])
-    if type(source.obj) not in (tuple, list, range) or type(source) is Const and type(source.obj) is list and rec.list_is_dynamic(source.obj):
+    if type(source.obj) not in (tuple, list, range):
+        return NotModelled
+    if type(source) is Const and type(source.obj) is list and rec.list_is_dynamic(source.obj):
         return NotModelled
     return NotModelled if rec.known_items(source) is None else iteration.sequence_iterator(rec, source, "reversed")
 
@@ -378,7 +382,8 @@ def _object_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 def _partial(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if not args or isinstance(args[0].obj, functools.partial):
         return NotModelled
-    real = functools.partial(*[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})  # type: ignore[arg-type]
+    named = {key: value.obj for key, value in kwargs.items()}
+    real: Any = functools.partial(args[0].obj, *[arg.obj for arg in args[1:]], **named)
     return rec.virtual(real, "partial", [*args, *kwargs.values()], list(kwargs))
 
 
@@ -415,14 +420,14 @@ def _operator_models() -> dict[Any, Model]:
     def compare(name: str) -> Model:
         return lambda rec, args, kwargs: operators.compare(rec, name, *args) if len(args) == 2 and not kwargs else NotModelled
 
-    for name, function in operators.BINARY.items():
-        models[function] = binary(name)
-    for name, function in operators.COMPARE.items():
-        models[function] = compare(name)
-    for name, function in operators.UNARY.items():
-        models[function] = (lambda name: lambda rec, args, kwargs: operators.unary(rec, name, args[0]) if len(args) == 1 else NotModelled)(name)
+    def unary(name: str) -> Model:
+        return lambda rec, args, kwargs: operators.unary(rec, name, args[0]) if len(args) == 1 and not kwargs else NotModelled
+
+    models.update({function: binary(name) for name, function in operators.BINARY.items()})
+    models.update({function: compare(name) for name, function in operators.COMPARE.items()})
+    models.update({function: unary(name) for name, function in operators.UNARY.items()})
     models[operator.not_] = lambda rec, args, kwargs: operators.logical_not(rec, args[0]) if len(args) == 1 else NotModelled
-    models[operator.truth] = _bool
+    models[operator.truth] = lambda rec, args, kwargs: operators.truth(rec, args[0]) if len(args) == 1 else NotModelled
     models[operator.getitem] = lambda rec, args, kwargs: subscripts.subscript(rec, *args) if len(args) == 2 else NotModelled
     models[operator.is_] = lambda rec, args, kwargs: operators.identical(rec, *args) if len(args) == 2 else NotModelled
     models[operator.contains] = lambda rec, args, kwargs: subscripts.contains(rec, *args) if len(args) == 2 else NotModelled
@@ -436,7 +441,8 @@ def _int_index(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 # ------------------------------------------------------------------------------------------------------------- register
 _MODELS: dict[Any, Model] = {
-    len: _len, range: _range, slice: _slice, tuple: _tuple, list: _list, dict: _dict, set: _set, str: _str, enumerate: _enumerate, zip: _zip,
+    len: _len, range: _range, slice: _slice, tuple: _tuple, list: _list, dict: _dict, set: _set, str: _str, enumerate: _enumerate,
+    zip: _zip,
     reversed: _reversed, iter: _iter, next: _next, any: _any_all(True), all: _any_all(False), type: _type, isinstance: _isinstance,
     issubclass: _issubclass, callable: _callable, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, super: _super,
     OrderedDict: _ordered_dict, object.__getattribute__: _getattribute, object.__init__: _object_init, object.__new__: _object_new,

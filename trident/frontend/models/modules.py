@@ -78,7 +78,8 @@ def register(registry: Registry) -> None:
     manager = contextlib._GeneratorContextManager
     registry.never_inline(manager.__enter__, "a generator context manager")
     registry.never_inline(manager.__exit__, "a generator context manager")
-    for function in (os.getenv, Mapping.get, Mapping.__contains__, type(os.environ).__getitem__):
+    catching: tuple[Any, ...] = (os.getenv, Mapping.get, Mapping.__contains__, type(os.environ).__getitem__)
+    for function in catching:
         registry.never_inline(function, "it catches an exception where a key is absent")
     for name in ("_compile", "compiler"):
         module = getattr(torch, name, None)

@@ -76,7 +76,7 @@ def _abs(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     kind = rec.number_kind(value)
     if kind is None or rec.is_hooked(value):
         return NotModelled
-    real = abs(value.obj)  # type: ignore[arg-type]
+    real: Any = abs(value.obj)  # type: ignore[arg-type]
     form = "float" if kind == "float" else "int"
     return rec.result(real, rec.op(f"abs_{form}", rec.ssa(value, form))) if form == "float" or fits(real) else NotModelled
 
