@@ -54,5 +54,9 @@ class UserRaised(Exception):
         self.error = error
 
 
+class PartlyExecuted(Exception):
+    """An instruction executed one operation and needs another one: what it executed is not its result."""
+
+
 class RecorderBug(Exception):
     """A rule of the recorder was broken (a guard after an effect of the same instruction, for example)."""

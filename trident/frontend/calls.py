@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from trident.frontend.aborts import Leave, RecorderBug, UserRaised
+from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
 from trident.frontend.binding import Keywords, bind_arguments
 from trident.frontend.frames import Entry, RecordedFrame
@@ -23,6 +23,7 @@ from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL, OpaqueCall
 
 MAX_INLINE_DEPTH = 60
+MAX_PURE_DEPTH = 8  # of frames in code that is evaluated within one instruction
 _OWN_CODE = str(Path(__file__).parents[1]) + "/"
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
@@ -192,7 +193,7 @@ class Calls(Objects):
             return "code of Trident"
         if id(code) in _avoided:
             return f"not followed: {_avoided[id(code)][1]}"
-        if len(self.frames) >= MAX_INLINE_DEPTH:
+        if len(self.frames) >= MAX_INLINE_DEPTH or self.pure_base and len(self.frames) - self.pure_base >= 2 * MAX_PURE_DEPTH:
             return "inlining went too deep"
         unsupported = analyse(code).unsupported
         return f"it has the instruction {unsupported}" if unsupported else ""
@@ -261,8 +262,7 @@ class Calls(Objects):
         if isinstance(callee.obj, types.FunctionType) and self._can_inline(callee.obj.__code__, callee.obj) \
                 and registry().find(callee.obj) is None:
             return self._inline(callee, args, {}, discard=True)
-        if self.call(callee, args, {}) is INLINED:
-            raise RecorderBug("a store by something that was inlined")
+        self.opaque(callee, args, {}, "a store that is not followed")
         return None
 
     def finish_opaque(self, fn: Any, args: list[Value], real: object, reason: str) -> Value:
@@ -296,6 +296,8 @@ class Calls(Objects):
     def try_pure(self, callee: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value | None:
         """`call_pure`, or None where that is impossible (nothing has been changed then)."""
         depth = len(self.frames)
+        if depth - self.pure_base >= MAX_PURE_DEPTH and self.pure_base:
+            return None
         try:
             return self.call_pure(callee, args, kwargs or {})
         except (Leave, UserRaised):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from torch_mlir import ir as mlir
 
-from trident.frontend.aborts import Leave, RecorderBug, UserRaised
+from trident.frontend.aborts import Leave, PartlyExecuted, RecorderBug, UserRaised
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.snapshots import SnapshotWriter
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -66,7 +66,7 @@ class Core:
         """Run an operation of the user's program, once. At most once per instruction, and as a whole: its result is what the
         instruction yields if the recorder fails afterwards. What it raises becomes UserRaised."""
         if self.executed and not self.pure_base:
-            raise RecorderBug("a second operation in one instruction")
+            raise PartlyExecuted("a second operation in one instruction")
         return self.execute_part(fn, *args, **kwargs)
 
     def execute_part(self, fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:

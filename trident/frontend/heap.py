@@ -51,6 +51,11 @@ class Heap(Guarding):
         self.write_pin(kind, owner, key, expected, text)
         self._pinned[identity] = self.epoch
 
+    def forget(self) -> None:
+        """The recording is over."""
+        self._forward.clear()
+        self._constants.clear()
+
     def changed_anything(self) -> None:
         """After a call that may have changed any Python object."""
         self.epoch += 1

@@ -305,6 +305,10 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
         return bool(a.obj == b.obj)
     first, second = type(a.obj), type(b.obj)
     if first in _NUMBERS and second in _NUMBERS:
+        if float in (first, second) and any(type(v.obj) is not float and abs(v.obj) > _EXACT for v in (a, b)):
+            return None
+        if _number_kinds(rec, a, b) is None:
+            return None
         cond = compare(rec, "eq", a, b)
         return decide(rec, cond)
     if not _is_comparable(first) or not _is_comparable(second):

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from trident.errors import TridentError
 from trident.frontend import iteration, operators
-from trident.frontend.aborts import AbortInfo, Leave, UserRaised
+from trident.frontend.aborts import AbortInfo, Leave, PartlyExecuted, UserRaised
 from trident.frontend.analysis import Instruction, analyse
 from trident.frontend.calls import Calls, avoid
 from trident.frontend.core import Services
@@ -134,6 +134,8 @@ class Recorder(Calls):
         except Exception as error:  # an internal fault: the call goes on in CPython
             abort = ("internal", _describe_fault(error))
             del self.frames[self.step_depth:]
+            if isinstance(error, PartlyExecuted):
+                raise TridentError(f"{self.builder.file}:{self.builder.line}: an instruction failed half-way") from error
             self._settle()
         return self._hand_over(abort, exc)
 
@@ -144,7 +146,16 @@ class Recorder(Calls):
             outcome.trace = self.builder.ret(self.final)
         except Exception as error:
             outcome.abort = AbortInfo("internal", _describe_fault(error), self.builder.file, self.builder.line)
+        self.release()
         return outcome
+
+    def release(self) -> None:
+        """Drop every reference to the program's objects (the recorder is part of reference cycles)."""
+        self.frames.clear()
+        self.undo.clear()
+        self.returned = self.last_result = self.final = None
+        self.forget()
+        self.snapshots.invalidate()
 
     # ----------------------------------------------------------------------------------------------- the way out
     def _stop_before_next(self) -> None:
@@ -207,6 +218,7 @@ class Recorder(Calls):
         for frame in self.frames[-1:]:
             frame.is_call, frame.pops, frame.discard, frame.result, frame.resume_at = True, 0, False, None, -1
         frames = [frame.concrete(frame.current.offset, frame.before) for frame in self.frames]
+        self.release()
         outcome = Outcome(abort=info, overwritten=self.overwritten, blamed=blamed)
         try:
             outcome.result = self.services.resume(frames, exc)

@@ -138,18 +138,22 @@ def _enumerate(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _iterator_of(rec: Recorder, value: Value) -> Value | None:
-    """A virtual iterator over a value, None where there is none."""
+    """A virtual iterator over a value, None where there is none (nothing has been executed then)."""
     value = rec.resolve(value)
     if type(value) is Virtual and value.kind == "iterator":
         return value
-    plain = type(value) is Virtual and value.kind in ("tuple", "list", "dict", "range", "view")
-    if not plain and not rec.is_hooked(value) and not (type(value) is not Virtual and type(value.obj) in (tuple, list, dict, range, str)):
-        method = rec.read_type(type(value.obj), "__iter__") if type(value) is Const else NULL
-        if not isinstance(method, types.FunctionType) or rec.pure_base:
-            return None
-        made = rec.try_pure(Const(method), [value])
-        return made if type(made) is Virtual and made.kind == "iterator" else None
-    made = iteration.get_iterator(rec, value)
+    kinds: tuple[type, ...] = (tuple, list, dict, range, str, bytes, OrderedDict) if type(value) is Const else (tuple, list, dict)
+    known = value.kind in ("tuple", "list", "dict", "range", "view") if type(value) is Virtual else type(value.obj) in kinds
+    if type(value) is Traced and type(value.obj) is dict and iteration.traced_pairs(rec, value) is None:
+        return None
+    if known:
+        made = iteration.get_iterator(rec, value)
+        assert type(made) is Virtual
+        return made
+    method = rec.read_type(type(value.obj), "__iter__") if type(value) is Const and not rec.is_hooked(value) else NULL
+    if not isinstance(method, types.FunctionType) or rec.pure_base:
+        return None
+    made = rec.try_pure(Const(method), [value])
     return made if type(made) is Virtual and made.kind == "iterator" else None
 
 
@@ -192,12 +196,20 @@ def _next(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     return item  # type: ignore[no-any-return]
 
 
+def _has_plain_truth(rec: Recorder, item: Value) -> bool:
+    """Whether the truth of a value is known, or a branch, without a call."""
+    item = rec.resolve(item)
+    if type(item) is Traced:
+        return rec.number_kind(item) is not None
+    return operators.is_immutable(item.obj) or type(item) is Virtual and item.kind in ("tuple", "list", "dict")
+
+
 def _any_all(stop_at: bool) -> Model:
     def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         if len(args) != 1 or kwargs or type(args[0]) is Virtual and args[0].kind == "iterator":
             return NotModelled
         items = rec.known_items(args[0])
-        if items is None:
+        if items is None or not all(_has_plain_truth(rec, item) for item in items):
             return NotModelled
         for item in items:
             if operators.decide(rec, operators.truth(rec, item)) is stop_at:
