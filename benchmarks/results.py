@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            found[package] = torch.__version__ if package == "torch" else importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "unknown"
     return found

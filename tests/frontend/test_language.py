@@ -629,6 +629,49 @@ def nested_inline(n):
     return level1(1) + level1(n)
 
 
+def recursive_closure(n):
+    def fact(k):
+        return 1 if k <= 1 else k * fact(k - 1)
+
+    def even(k):
+        return k == 0 or odd(k - 1)
+
+    def odd(k):
+        return k != 0 and even(k - 1)
+
+    return fact(n), even(n), odd(n)
+
+
+def escaping_recursive_closure(n):
+    def walk(k):
+        return [k, *(walk(k - 1) if k else [])]
+
+    first = walk(n)
+    print(end="")
+    return first, walk(n), sorted([2, 1], key=lambda k: walk(k))
+
+
+class Node:
+    def __init__(self, value, parent=None):
+        self.value, self.parent, self.children = value, parent, []
+        if parent is not None:
+            parent.children.append(self)
+
+
+def cyclic_objects(n):
+    root = Node(n)
+    child = Node(n + 1, root)
+    return child.parent is root, root.children[0] is child, root.children[0].value, len(root.children)
+
+
+def cyclic_containers(n):
+    items = [n]
+    items.append(items)
+    table = {"n": n}
+    table["self"] = table
+    return items[1] is items, table["self"]["n"], len(items)
+
+
 def early_exit(n, flag):
     for i in range(n):
         if flag:
@@ -735,6 +778,10 @@ CASES: list[tuple[Any, ...]] = [
     (ternaries, (1, 0), (0, 2)),
     (ellipsis_and_slices, (3,)),
     (nested_inline, (3,)),
+    (recursive_closure, (4,)),
+    (escaping_recursive_closure, (3,)),
+    (cyclic_objects, (3,)),
+    (cyclic_containers, (3,)),
     (early_exit, (3, False), (3, True)),
     (string_keys, ("a",), ("b",)),
     (list_of_lists, (3,)),

@@ -42,9 +42,12 @@ def make_autotuned(configs):
     return triton.autotune(configs=configs, key=["n"])(add_kernel)
 
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # of Triton's own driver, which an autotuner asks
+
+
 def pair(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(n)
-    return torch.rand(n, generator=g), torch.rand(n, generator=g)
+    return torch.rand(n, generator=g).to(DEVICE), torch.rand(n, generator=g).to(DEVICE)
 
 
 def sites(entry: object) -> list[LaunchSite]:

@@ -18,7 +18,7 @@ import triton.language as tl
 from triton.backends.driver import DriverBase
 
 import trident.backend
-from trident.backend.triton.cpu import UnsupportedKernelError, driver, register
+from trident.backend.triton.cpu import UnsupportedKernelError, driver, register, route
 from trident.backend.triton.cpu.driver import CPUModule, runtime_arguments
 
 
@@ -213,6 +213,7 @@ def test_compilation_error_is_tritons():
         wrong[(1,)](torch.zeros(1))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a launch with a tensor of another device is that of the GPU's driver")
 def test_wrong_device_argument():
     x = torch.zeros(4, device="meta")
     with pytest.raises((ValueError, RuntimeError)):
@@ -221,8 +222,10 @@ def test_wrong_device_argument():
 
 def test_unloading():
     x = torch.zeros(4)
-    kernel = fill.warmup(x, 1.0, 4, B=4, grid=(1,))
-    kernel.run  # noqa: B018 - loads it
+    with route.on_cpu():
+        kernel = fill.warmup(x, 1.0, 4, B=4, grid=(1,))
+    with route.on_cpu():
+        kernel.run  # noqa: B018 - loads it
     address = kernel.function
     assert address in driver._loaded
     fill.device_caches.clear()

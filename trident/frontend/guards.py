@@ -244,6 +244,8 @@ class Guarding(Core):
             traced = Traced(virtual.obj, virtual.escaped, "", type(virtual.obj))
             traced.facts["fresh"] = traced.facts["new"] = True
             virtual.state["traced"] = traced
+            if virtual.kind == "cell":
+                virtual.state["content"] = (self.epoch, virtual.items[0])
 
     def _make(self, virtual: Virtual) -> mlir.Value:
         builder, kind = self.builder, virtual.kind

@@ -195,7 +195,7 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
     first, second = type(a.obj), type(b.obj)
     if name == "iadd" and first is list and type(a) is Virtual:
         items = rec.known_items(b)
-        if items is None:
+        if items is None or any(type(item) is Virtual for item in items):  # it might hold itself
             return NotModelled
         rec.mutation(a)
         rec.execute(operator.iadd, a.obj, b.obj)

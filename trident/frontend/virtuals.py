@@ -146,5 +146,5 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "super": _super,
     "partial": _partial,
 }
-_PRIVATE = ("birth", "traced")  # keys of `Virtual.state` that mean something only within one recording
+_PRIVATE = ("birth", "traced", "content")  # keys of `Virtual.state` that mean something only within one recording
 MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance"})

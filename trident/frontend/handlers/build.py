@@ -182,6 +182,8 @@ def dict_update(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         return
     if ins.name == "DICT_MERGE" and any(key in target.keys or type(key) is not str for key, _ in pairs):
         raise Leave("raised", "multiple values for a keyword argument")
+    if any(subscripts.reaches(rec, item, target) for _, item in pairs):
+        raise Leave("unsupported", "a dict that holds itself")
     source = rec.resolve(source)
     if type(source) is Virtual and "source" in source.state or type(source) is Traced:
         if target.keys or len(pairs) < 2:

@@ -10,6 +10,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from trident.frontend import subscripts
 from trident.frontend.aborts import Leave
 from trident.frontend.analysis import Instruction
 from trident.frontend.calls import INLINED
@@ -119,6 +120,10 @@ def store_attribute(rec: Recorder, owner: Value, name: str, item: Value) -> Any:
 
 def store_instance(rec: Recorder, owner: Value, name: str, item: Value, setter: Any) -> None:
     """Store into the instance dict of a constant or of a virtual instance, by `setter`."""
+    if type(owner) is Virtual and subscripts.reaches(rec, item, owner):
+        rec.materialise(owner)
+        rec.opaque(Const(setter), [owner, Const(name), item], {}, f"{name} = an object that holds its owner")
+        return
     if type(owner) is Virtual:
         assert owner.keys is not None
         rec.mutation(owner)

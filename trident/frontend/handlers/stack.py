@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from trident.frontend.aborts import Leave
 from trident.frontend.analysis import Instruction
-from trident.frontend.frames import RecordedFrame
+from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.heap import CELL_KEY
+from trident.frontend.subscripts import reaches
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL
 
@@ -114,10 +115,20 @@ def copy_free_vars(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> Non
     frame.locals[len(frame.locals) - len(cells):] = cells
 
 
-def _cell(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> Value:
+def _holder(frame: RecordedFrame, ins: Instruction) -> Value:
     entry = frame.locals[ins.arg]
     assert isinstance(entry, Value)
-    return rec.resolve(entry)
+    return entry
+
+
+def _cell(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> Value:
+    return rec.resolve(_holder(frame, ins))
+
+
+def _known_content(rec: Recorder, holder: Value) -> Entry | None:
+    """What a cell of this trace that has escaped holds, while nobody else can have changed it."""
+    known = holder.state.get("content") if type(holder) is Virtual else None
+    return known[1] if known is not None and known[0] == rec.epoch else None  # type: ignore[no-any-return]
 
 
 @handles("LOAD_DEREF")
@@ -128,8 +139,11 @@ def load_deref(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         value = cell.items[0]
     elif type(cell) is Const:
         value = rec.read_cell(cell.obj, name)  # type: ignore[arg-type, assignment]
+    elif (known := _known_content(rec, _holder(frame, ins))) is not None:
+        value = known  # type: ignore[assignment]
     else:
         obj = getattr(cell.obj, CELL_KEY, NULL)
+        value = NULL  # type: ignore[assignment]
         if obj is not NULL:
             value = Traced(obj, rec.op("cell_get", rec.ssa(cell, "object")), name)
             value.facts["fresh"] = True
@@ -143,6 +157,9 @@ def store_deref(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Set the contents of a cell."""
     value = frame.pop_value()
     cell = _cell(rec, frame, ins)
+    if type(cell) is Virtual and reaches(rec, value, cell):  # a local function that calls itself, for example
+        rec.materialise(cell)
+        cell = rec.resolve(cell)
     if type(cell) is Virtual:
         rec.mutation(cell)
         cell.obj.cell_contents = value.obj  # type: ignore[attr-defined]
@@ -153,6 +170,9 @@ def store_deref(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         form = rec.ssa(value, "object")
         rec.op("cell_set", rec.ssa(cell, "object"), form)
         rec.execute(setattr, cell.obj, CELL_KEY, value.obj)
+        holder = _holder(frame, ins)
+        if type(holder) is Virtual:
+            holder.state["content"] = (rec.epoch, value)
 
 
 @handles("DELETE_DEREF")
