@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from trident import log
 from trident.backend import passes
 from trident.backend.exits import ExitSite
@@ -56,6 +58,11 @@ class Specialization:
 _LOOKS = 3
 """Frames of a captured function without a tensor among the arguments after which the hook forgets the function."""
 
+_STRANGERS = 8
+"""Misses in a row because an argument is another object after which the function is left to CPython."""
+
+_LONGEST_SKIP, _KEPT_ABORTS = 1024, 64
+
 _all: weakref.WeakSet[Entry] = weakref.WeakSet()
 _recording = threading.RLock()
 """One recording at a time in the process; another thread that misses meanwhile runs its call in CPython."""
@@ -86,6 +93,10 @@ class Entry:
         self.last_misses: deque[str] = deque(maxlen=16)
         self.side_exits = 0
         self.failed = 0  # recordings in a row that gave no trace
+        self.skip = 0  # misses that go to CPython before the next recording
+        self.raised = 0  # recordings in a row that ended with an exception of the user's
+        self.strangers = 0  # misses in a row because an argument was another object
+        self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
         self.retired = ""  # why the function is left to CPython, "" while it is not
         self._scm: SCM | None = None
@@ -101,12 +112,12 @@ class Entry:
 
     def miss(self, bound: tuple[object, ...]) -> object:
         """No specialization matched: record one while executing the call, or leave the call to CPython."""
-        if self.retired or not _recording.acquire(blocking=False):
+        if self.retired or self._sits_out() or not _recording.acquire(blocking=False):
             return call_bound(self.function, bound)
         try:
             self._note_miss(bound)
-            if len(self.roots) >= self.options.max_specializations:
-                self.retire(f"more than {self.options.max_specializations} specializations; last miss: {self.last_misses[-1]}")
+            self._check_limits()
+            if self.retired:
                 return call_bound(self.function, bound)
             start = time.perf_counter()
             with suppressed():
@@ -114,6 +125,24 @@ class Entry:
             return self._finish(outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
+
+    def _sits_out(self) -> bool:
+        """Whether this miss is left to CPython: torch.jit.trace is at work, or recordings ended with exceptions lately."""
+        if torch._C._get_tracing_state() is not None:
+            return True
+        if self.skip:
+            self.skip -= 1
+            return True
+        return False
+
+    def _check_limits(self) -> None:
+        """Retire a function that would go on missing."""
+        if len(self.roots) >= self.options.max_specializations:
+            self.retire(f"more than {self.options.max_specializations} specializations; last miss: {self.last_misses[-1]}")
+        elif self.strangers >= _STRANGERS:
+            why = f"called with another object each time; last miss: {self.last_misses[-1]}"
+            self.forget()  # each specialization keeps such an object alive
+            self.retire(why)
 
     @property
     def roots(self) -> list[Specialization]:
@@ -129,14 +158,18 @@ class Entry:
         return self.miss(bound)
 
     def _note_miss(self, bound: tuple[object, ...]) -> None:
+        kinds = set()
         for n, specialization in enumerate(self.roots):
             why = first_failure(specialization.trace, (*bound, self.function))
-            text = f"specialization {n}: {why}" if why else f"specialization {n}: applies (published meanwhile)"
+            kinds.add(why.kind if why else "")
+            text = f"specialization {n}: {why.text}" if why else f"specialization {n}: applies (published meanwhile)"
             self.last_misses.append(text)
             log.write("misses", f"{self.name}: {text}")
-            self._demote(specialization, bound)
+            self._demote(specialization)
+        self.strangers = self.strangers + 1 if kinds == {"identity"} and self.cell.hits == self.hits_seen else 0
+        self.hits_seen = self.cell.hits
 
-    def _demote(self, specialization: Specialization, bound: tuple[object, ...]) -> None:
+    def _demote(self, specialization: Specialization) -> None:
         """A pinned number that varies is read at run time from now on."""
         for pin in specialization.trace.pins:
             if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
@@ -145,20 +178,30 @@ class Entry:
     def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram]) -> object:
         """Compile and publish what was recorded; give the call's result (or exception) to the caller."""
         record_ms = (time.perf_counter() - start) * 1e3
-        self.options.demoted.update(outcome.overwritten)
+        complaint: StrictError | None = None
         if outcome.abort is not None:
-            self._aborted(Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line))
-        elif outcome.trace is not None and not outcome.overwritten:  # else the next call records it with these demoted
-            self._compile(outcome.trace, record_ms, publish)
+            complaint = self._aborted(Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line))
+        elif outcome.overwritten:  # the next call records it with these demoted
+            self.options.demoted.update(outcome.overwritten)
+            where = self.function.__code__
+            text = "the function changes what its trace would rest on"
+            if self.failed:  # once is normal; again and again, with other objects, is not
+                complaint = self._aborted(Abort("overwritten", text, where.co_filename, where.co_firstlineno))
+            else:
+                self.failed = 1
+        elif outcome.trace is not None:
+            complaint = self._compile(outcome.trace, record_ms, publish)
         if outcome.error is not None:
             raise outcome.error
+        if complaint is not None:
+            raise complaint
         return outcome.result
 
-    def _compile(self, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> None:
+    def _compile(self, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> StrictError | None:
         if self.options.strict and trace.opaque_calls:
             call = trace.opaque_calls[0]
-            raise StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
-                              "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
+            return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
+                               "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
         start = time.perf_counter()
         label = f"{self.function.__name__}.{len(self.specializations)}"
         try:
@@ -171,11 +214,10 @@ class Entry:
             log.dump(self.options.dump, label, "ll", program.llvm_ir if self.options.dump else "")
         except Exception as e:  # never the user's fault, never the user's problem
             log.write("aborts", f"{self.name}: {type(e).__name__}: {e}")
-            self._aborted(Abort("compile", f"{type(e).__name__}: {e}", self.function.__code__.co_filename,
-                                self.function.__code__.co_firstlineno))
-            return
+            return self._aborted(Abort("compile", f"{type(e).__name__}: {e}", self.function.__code__.co_filename,
+                                       self.function.__code__.co_firstlineno))
         compile_ms = (time.perf_counter() - start) * 1e3
-        self.failed = 0
+        self.failed = self.raised = 0
         self.specializations.append(Specialization(trace, program, record_ms, compile_ms))
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
                             f"record {record_ms:.1f} ms, compile {compile_ms:.1f} ms")
@@ -183,15 +225,23 @@ class Entry:
             log.write("guards", f"{self.name}: {guard.kind}: {guard.text} ({guard.file}:{guard.line})")
         for call in trace.opaque_calls:
             log.write("opaque", f"{self.name}: {call.callee}: {call.reason} ({call.file}:{call.line})")
+        return None
 
-    def _aborted(self, abort: Abort) -> None:
-        self.aborts.append(abort)
-        self.failed += 1
+    def _aborted(self, abort: Abort) -> StrictError | None:
+        """Note an abort and its consequences; what a strict function raises for it."""
+        if len(self.aborts) < _KEPT_ABORTS:
+            self.aborts.append(abort)
         log.write("aborts", f"{self.name}: {abort.reason}: {abort.text} ({abort.file}:{abort.line})")
+        if abort.reason == "raised":  # no fault of the function as such: record again, but ever more seldom
+            self.raised += 1
+            self.skip = min(2**self.raised, _LONGEST_SKIP)
+            return None
+        self.failed += 1
         if self.options.strict:
-            raise StrictError(f"{self.name} could not be recorded: {abort.reason}: {abort.text}\n  at {abort.file}:{abort.line}")
+            return StrictError(f"{self.name} could not be recorded: {abort.reason}: {abort.text}\n  at {abort.file}:{abort.line}")
         if self.failed >= self.options.max_aborts:
             self.retire(f"recording failed {self.failed} times in a row; last: {abort.reason}: {abort.text}", quiet=True)
+        return None
 
     def retire(self, why: str, *, quiet: bool = False) -> None:
         """Leave the function's misses to CPython from now on; what is compiled stays in use."""
@@ -224,16 +274,22 @@ class Entry:
         return len(self.specializations) - len(self.roots)
 
     # ---------------------------------------------------------------------------------------------------------- explain
+    def forget(self) -> None:
+        """Drop everything compiled, and the objects that it keeps alive."""
+        self.cell.dispatch = 0
+        self.specializations.clear()
+        self._scm = None
+
     def reset(self) -> None:
         """Forget everything compiled and counted."""
-        self.cell.dispatch = 0
+        self.forget()
         self.cell.flags &= ~DISABLED
-        self.specializations.clear()
         self.aborts.clear()
         self.last_misses.clear()
-        self.failed, self.retired, self.side_exits = 0, "", 0
-        self.cell.hits = self.cell.misses = 0
-        self._scm = None
+        self.options.demoted.clear()
+        self.failed = self.skip = self.raised = self.strangers = self.side_exits = 0
+        self.retired = ""
+        self.cell.hits = self.cell.misses = self.hits_seen = 0
 
     def explain(self) -> Explanation:
         """What happened to the function so far."""

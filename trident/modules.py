@@ -46,6 +46,6 @@ def jit_module(module: torch.nn.Module, options: Options, make: Callable[[Functi
         "specializations": property(lambda self: native.specializations),
         "reset": lambda self: native.reset(),
     })
-    jitted = original.__new__(cls)
+    jitted: torch.nn.Module = object.__new__(cls)
     object.__setattr__(jitted, "__dict__", module.__dict__)
     return jitted

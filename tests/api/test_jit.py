@@ -293,3 +293,64 @@ def test_interpreter_shuts_down_quietly() -> None:
     out = _python("import torch, trident\nf = trident.jit(lambda x: x + 1)\nfor _ in range(3): f(torch.ones(2))\nh = trident.frame_hook()\n"
                   "h.__enter__()\nprint('end')")
     assert out.strip() == "end"
+
+
+def test_strict_lets_the_users_exception_through() -> None:
+    @trident.jit(strict=True)
+    def f(x):
+        raise ValueError("user error")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="user error"):
+            f(X)
+
+
+def test_exceptions_do_not_retire_a_function() -> None:
+    def f(x, d):
+        try:
+            return x * d["a"]
+        except KeyError:
+            return x
+
+    jitted = trident.jit(f)
+    for _ in range(20):
+        assert jitted(X, {}).equal(X)
+    for _ in range(2100):
+        assert jitted(X, {"a": 2}).equal(X * 2)
+    assert trident.explain(jitted).hits > 0
+
+
+def test_objects_that_never_come_again_are_not_kept() -> None:
+    class Cache:
+        k = 1
+
+    @trident.jit
+    def f(x, cache):
+        return x + cache.k
+
+    kept = []
+    for _ in range(30):
+        cache = Cache()
+        kept.append(weakref.ref(cache))
+        assert f(X, cache).equal(X + 1)
+    del cache
+    gc.collect()
+    assert sum(ref() is not None for ref in kept) <= 1
+
+
+def test_jit_trace_sees_the_function() -> None:
+    @trident.jit
+    def f(x):
+        return x.relu() + x.shape[0]
+
+    f(X), f(X)
+    traced = torch.jit.trace(f, torch.ones(2))
+    assert torch.equal(traced(torch.zeros(5)), torch.full((5,), 5.0))
+
+
+def test_graph_modules() -> None:
+    module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+    jitted = trident.jit(module)
+    for _ in range(3):
+        assert torch.equal(jitted(X), module(X))
+    assert trident.explain(jitted).hits >= 1

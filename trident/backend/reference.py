@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch_mlir import ir as mlir
 
-from trident.ir import Snapshot, Trace
+from trident.ir import GuardInfo, Snapshot, Trace
 from trident.ir.ops import COMPARISONS
 
 _INT64 = range(-(2**63), 2**63)
@@ -174,7 +174,7 @@ def _device_type(t: torch.Tensor) -> int:
 def _function_modes() -> int:
     from torch._C import _is_torch_function_all_disabled, _is_torch_function_enabled, _len_torch_function_stack  # type: ignore
 
-    if not _is_torch_function_enabled() or _is_torch_function_all_disabled():
+    if torch._C._get_tracing_state() is not None or not _is_torch_function_enabled() or _is_torch_function_all_disabled():
         return -1
     return _len_torch_function_stack()
 
@@ -310,8 +310,8 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
     raise AssertionError("a trace without return")
 
 
-def first_failure(trace: Trace, args: tuple[object, ...]) -> str | None:
-    """Why a root trace does not apply to these arguments: the text of the first failing guard of the entry region."""
+def first_failure(trace: Trace, args: tuple[object, ...]) -> GuardInfo | None:
+    """Why a root trace does not apply to these arguments: the first failing guard of the entry region."""
     run = _Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
     for op in trace.block.operations:
         if op.operation.name == "trident.state":
@@ -321,9 +321,10 @@ def first_failure(trace: Trace, args: tuple[object, ...]) -> str | None:
                 return None
             _execute(run, op.operation)
         except _Leave as e:
-            return str(e)
+            failed = op.operation.name == "trident.guard"
+            return trace.guards[_attr(op.operation, "info")] if failed else GuardInfo(str(e), "pin", "", 0)
         except Exception as e:
-            return f"{type(e).__name__}: {e}"
+            return GuardInfo(f"{type(e).__name__}: {e}", "error", "", 0)
     return None
 
 

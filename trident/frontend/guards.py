@@ -234,8 +234,8 @@ class Guarding(Core):
         if virtual.escaped is None:
             if "source" in virtual.state:
                 self.fix_order(virtual)
-            self.snapshots.invalidate()
             virtual.escaped = self._make(virtual)
+            self.snapshots.invalidate()
             self._after_escape(virtual)
         return virtual.escaped
 

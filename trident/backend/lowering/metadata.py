@@ -19,6 +19,7 @@ from trident.backend.native.frame import Metadata
 
 _READ_DISABLED: Final = "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv"
 _READ_STACK: Final = "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"
+_TRACING_STATE: Final = "_ZN5torch3jit6tracer15getTracingStateEv"
 
 
 def _impl(f: Function, op: Op) -> str:
@@ -173,5 +174,7 @@ def set_grad_enabled(f: Function, op: Op) -> None:
 @rule("trident.torch_function_modes")
 def torch_function_modes(f: Function, op: Op) -> None:
     disabled = f.call(_READ_DISABLED, "i32")
-    on = f.value(f"icmp eq i32 {disabled}, 0")
+    tracer = f.load(f.call(_TRACING_STATE, "ptr"), 0)
+    quiet = f.value(f"icmp eq ptr {tracer}, null")
+    on = f.value(f"and i1 {quiet}, {f.value(f'icmp eq i32 {disabled}, 0')}")
     f.define(op.results[0], f.value(f"select i1 {on}, i64 {f.call(_READ_STACK, 'i64')}, i64 -1"))
