@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 ENVIRONMENT: dict[str, str] = {
     "TRIDENT_LOG": "topic,…[:file] — log topics (see trident.log.TOPICS) to stderr or to a file",
     "TRIDENT_DUMP": "directory that receives the IR and LLVM of everything that is compiled",
-    "TRIDENT_CHECK": "0..2 — 1 verifies the IR after every pass and counts references, 2 also compares hits with eager where possible",
+    "TRIDENT_CHECK": "0 or 1 — 1 verifies the IR after every pass",
     "TRIDENT_DISABLE": "1 — everything runs eagerly, as if Trident were not there",
 }
 
@@ -50,7 +50,10 @@ class Options:
 
 
 def _default() -> Options:
-    return Options(check=int(os.environ.get("TRIDENT_CHECK", "0") or 0), dump=os.environ.get("TRIDENT_DUMP") or None)
+    check = os.environ.get("TRIDENT_CHECK") or "0"
+    if check not in ("0", "1"):
+        raise ValueError(f"TRIDENT_CHECK is {check!r}; it must be {ENVIRONMENT['TRIDENT_CHECK']}")
+    return Options(check=int(check), dump=os.environ.get("TRIDENT_DUMP") or None)
 
 
 _current: list[Options] = [_default()]

@@ -89,8 +89,8 @@ def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
     item = Traced(obj[index], rec.builder.op(f"{cls}_item", value.ssa, item=index), origin)
     if cls == "tuple":
         cache[index] = item
-        if value.facts.get("fresh"):
-            item.facts["fresh"] = True
+    if value.facts.get("fresh"):
+        item.facts["fresh"] = True
     return item
 
 
