@@ -43,7 +43,7 @@ def test_locals() -> None:
 
 def test_eval_sees_the_frame() -> None:
     def f(a: int) -> Any:
-        b = a + 1
+        b = a + 1  # noqa: F841 (the evaluated code reads it)
         return eval("a + b")
 
     assert ended(f, 1)[0] == 3

@@ -108,17 +108,19 @@ def test_a_state_stands_before_the_first_effect_and_covers_the_instruction() -> 
         """
         CHECK:     "trident.guard"(%{{.*}}) {{.*}}kind = "type"
         CHECK:       "trident.state"
-        CHECK-NEXT:  %[[S:.*]] = torch.aten.add
+        CHECK-NOT:   "trident.guard"
+        CHECK:       %[[S:.*]] = torch.aten.add
         CHECK-NOT:   torch.aten
         CHECK:       "trident.state"(%{{.*}}, %{{.*}}) {snapshot = 1 : i64}
-        CHECK-NEXT:  %[[M:.*]] = torch.aten.mul
+        CHECK-NOT:   "trident.guard"
+        CHECK:       %[[M:.*]] = torch.aten.mul
         """
         y = x + 1
         return y * n
 
     trace = golden(f, torch.ones(2), 3)
     assert len(trace.snapshots) == 2
-    assert trace.snapshots[1].line == f.__code__.co_firstlineno + 10
+    assert trace.snapshots[1].line == f.__code__.co_firstlineno + 12
 
 
 def test_pins_and_types_of_arguments_are_checked_at_the_entry() -> None:
@@ -257,3 +259,35 @@ def test_source_lines_are_locations() -> None:
 
     op = next(op.operation for op in traced(f, torch.ones(1)).block.operations if op.operation.name.startswith("torch.aten"))
     assert f"test_trace.py:{f.__code__.co_firstlineno + 1}" in str(op.location).replace('"', "")
+
+
+def test_a_string_is_compared_by_value() -> None:
+    def f(mode: str, x: int) -> int:
+        """
+        CHECK:     %[[C:.*]] = "trident.str_is"
+        CHECK-NEXT:  "trident.guard"(%[[C]]) {expected = true, info = 0 : i64, kind = "value"}
+        """
+        return x + 1 if mode == "up" else x - 1
+
+    golden(f, "up", 1)
+    driver = Driver(f)
+    assert driver("up", 1) == driver("".join(["u", "p"]), 1) == 2
+    assert driver.hits == 1
+    assert driver("down", 1) == 0
+
+
+def test_a_string_that_was_compared_is_still_the_callers_own() -> None:
+    def f(mode: str) -> Any:
+        if mode == "up":
+            return mode, mode is MODE
+        return None
+
+    driver = Driver(f)
+    for mode in (MODE, "".join(["u", "p"])):
+        for _ in range(2):
+            result = driver(mode)
+            assert result[0] is mode and result[1] is (mode is MODE)
+    assert driver.hits >= 1
+
+
+MODE = "up"

@@ -308,20 +308,21 @@ def test_fewer_parameters_than_the_kernel_has() -> None:
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton.runtime.driver, "_active", None)
-    monkeypatch.setattr(triton.runtime.driver, "_default", None)
     from triton.backends import backends
     from triton.runtime.driver import DriverConfig
 
-    monkeypatch.setattr(triton.runtime.driver, "__class__", DriverConfig)  # not the one that the cpu backend installs
-    monkeypatch.delitem(backends, "fake")
-    launcher = launcher_of(triton.jit(plain), [3, 5])
-    assert "active drivers" in launcher.state.reason
-    with pytest.raises(RuntimeError, match="active drivers"):
-        launcher((1,), 3, 5)
-    launcher = launcher_of(triton.jit(plain), [torch.zeros(8), 5])
-    with pytest.raises(RuntimeError, match="active drivers"):
-        launcher((1,), torch.zeros(8), 5)
+    with monkeypatch.context() as patched:  # undone before the backend of these tests is taken away
+        patched.setattr(triton.runtime.driver, "_active", None)
+        patched.setattr(triton.runtime.driver, "_default", None)
+        patched.setattr(triton.runtime.driver, "__class__", DriverConfig)  # not the one that the cpu backend installs
+        patched.delitem(backends, "fake")
+        launcher = launcher_of(triton.jit(plain), [3, 5])
+        assert "active drivers" in launcher.state.reason
+        with pytest.raises(RuntimeError, match="active drivers"):
+            launcher((1,), 3, 5)
+        launcher = launcher_of(triton.jit(plain), [torch.zeros(8), 5])
+        with pytest.raises(RuntimeError, match="active drivers"):
+            launcher((1,), torch.zeros(8), 5)
 
 
 # ---------------------------------------------------------------------------------------------- growth and lifetimes

@@ -161,10 +161,10 @@ def _launch(run: _Run, op: mlir.Operation, *values: Any) -> None:
         site.kernel[grid](**kwargs, **dict(site.options))
 
 
-def _dtype_number(t: torch.Tensor) -> int:
+def _scalar_type(dtype: torch.dtype) -> int:
     import ctypes
 
-    return ctypes.c_int8.from_address(id(t.dtype) + 16).value
+    return ctypes.c_int8.from_address(id(dtype) + 16).value
 
 
 def _device_type(t: torch.Tensor) -> int:
@@ -179,7 +179,15 @@ def _function_modes() -> int:
     return _len_torch_function_stack()
 
 
+def _number_tensor(run: _Run, op: mlir.Operation, number: float) -> torch.Tensor:
+    dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+    dtype = next(d for d in dtypes if _scalar_type(d) == _attr(op, "dtype"))
+    return torch.scalar_tensor(number, dtype=dtype, device="cpu")
+
+
 _OBJECT: dict[str, Callable[..., object]] = {
+    "str_is": lambda run, op, x: type(x) is str and x == _constant(run, op),
+    "device_is": lambda run, op, x: x == _constant(run, op),
     "type_is": lambda run, op, x: type(x) is _constant(run, op),
     "is": lambda run, op, a, b: a is b,
     "is_constant": lambda run, op, x: x is _constant(run, op),
@@ -210,12 +218,14 @@ _TENSOR: dict[str, Callable[..., object]] = {
     "stride": lambda run, op, t: t.stride(_attr(op, "dim")),
     "numel": lambda run, op, t: t.numel(),
     "storage_offset": lambda run, op, t: t.storage_offset(),
-    "dtype": lambda run, op, t: _dtype_number(t),
+    "dtype": lambda run, op, t: _scalar_type(t.dtype),
     "device_type": lambda run, op, t: _device_type(t),
     "device_index": lambda run, op, t: -1 if t.device.index is None else t.device.index,
     "requires_grad": lambda run, op, t: t.requires_grad,
     "is_contiguous": lambda run, op, t: t.is_contiguous(),
     "data_ptr": lambda run, op, t: t.data_ptr(),
+    "wrapped_number": lambda run, op, number: number,  # torch.ops takes a number for a tensor as the bindings do
+    "number_tensor": _number_tensor,
     "list_size": lambda run, op, ts: len(ts),
     "list_get": lambda run, op, ts: ts[_attr(op, "item")],
 }

@@ -22,6 +22,8 @@ from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import MUTABLE, make_function, maker_of
 from trident.ir import NULL, OpaqueCall
 
+# Immutable classes whose instances are promoted by value, and the op that compares; models add theirs.
+BY_VALUE: dict[type, str] = {str: "str_is"}
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -78,6 +80,8 @@ class Guarding(Core):
         """The value as an SSA value of kind tensor, int, float, bool or object: guarded, unboxed, boxed, materialised as needed."""
         value = self.resolve(value)
         if type(value) is Const:
+            if kind == "object" and id(value) in self.equal_to:
+                return self.equal_to[id(value)].ssa
             return self._const_ssa(value.obj, kind)
         if type(value) is Virtual:
             if kind != "object":
@@ -153,7 +157,9 @@ class Guarding(Core):
             return value.obj
         assert type(value) is Traced
         self._guard_value(value, why)
-        value.facts["constant"] = Const(value.obj, value.origin)
+        constant = value.facts["constant"] = Const(value.obj, value.origin)
+        if value.kind == "object" and type(value.obj) in BY_VALUE:
+            self.equal_to[id(constant)] = value
         return value.obj
 
     def _guard_value(self, value: Traced, why: str) -> None:
@@ -167,7 +173,13 @@ class Guarding(Core):
         elif natural == "float" and obj == obj and obj != 0.0:  # NaN and the two zeros have no guard by value
             cond = self.builder.op("eq_float", self.ssa(value, "float"), self.builder.float(obj))  # type: ignore[arg-type]
             self.guard(cond, True, "value", f"{name} == {obj} ({why})")
-        elif value.kind == "object" and not value.facts.get("anew") and not (value.facts.get("fresh") and is_made_anew(obj)):
+        elif value.kind == "object" and type(obj) in BY_VALUE:
+            if type(obj) is not str:  # that op compares the type too
+                self.type_of(value)
+            text = f"{name} == {_describe(obj)} ({why})"
+            self.guard_argument(BY_VALUE[type(obj)], value, "value", text, index=self.builder.constant_index(obj))
+            value.known_type = type(obj)
+        elif value.kind == "object" and not (value.facts.get("fresh") and is_made_anew(obj)):
             text = f"{name} is {_describe(obj)} ({why})"
             self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(obj))
         else:
@@ -211,11 +223,8 @@ class Guarding(Core):
             raise Leave("unsupported", "the order of keyword arguments that were changed meanwhile")
         virtual.items = [virtual.items[virtual.keys.index(key)] for key in keys]  # type: ignore[union-attr]
         virtual.keys = keys
-        order = self.make_call(tuple, [self.ssa(source, "object")], (), "tuple of keys")
-        for n, key in enumerate(virtual.keys or ()):
-            item = self.builder.op("tuple_item", order, item=n)
-            cond = self.builder.op("is_constant", item, index=self.builder.constant_index(key))
-            self.guard(cond, True, "key", f"key {n} of {source.origin or 'the keyword arguments'} is {key!r}")
+        cond = self.builder.op("dict_keys_are", self.ssa(source, "object"), index=self.builder.constant_index(tuple(keys)))
+        self.guard(cond, True, "key", f"keys of {source.origin or 'the keyword arguments'} are {', '.join(map(str, keys))}")
         del virtual.state["source"]
         self.snapshots.invalidate()
 

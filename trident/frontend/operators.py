@@ -319,7 +319,7 @@ def equal(rec: Recorder, a: Value, b: Value) -> bool | None:
         return False
     if first is str or first in (bytes, type(None)):
         for value in (a, b):
-            if type(value) is Traced and value.facts.get("fresh"):
+            if type(value.obj) is bytes and type(value) is Traced and value.facts.get("fresh"):
                 return None
             rec.promote(value, "a comparison of strings")
         return bool(a.obj == b.obj)
@@ -378,6 +378,9 @@ def decide(rec: Recorder, cond: Value) -> bool:
 def identical(rec: Recorder, a: Value, b: Value) -> Value:
     """`a is b`, a bool."""
     a, b = rec.resolve(a), rec.resolve(b)
+    if a is b:
+        return Const(True)
+    a, b = rec.equal_to.get(id(a), a), rec.equal_to.get(id(b), b)
     if a is b:
         return Const(True)
     if type(a) is Const and type(b) is Const:

@@ -261,8 +261,6 @@ class Recorder(Calls):
         if type(entry) is Traced and entry.known_type is None:
             assert type(entry.obj) is cls
             entry.known_type = cls
-            if cls is str:
-                entry.facts["anew"] = True  # another object each time: its identity is no use as a guard
 
 
 def _describe_fault(error: Exception) -> str:

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 class _Writing:
     """Operands, types and recipes collected so far (outermost frame first)."""
 
-    def __init__(self) -> None:
+    def __init__(self, equal_to: dict[int, Traced]) -> None:
+        self.equal_to = equal_to
         self.operands: list[mlir.Value] = []
         self.types: list[type | None] = []
         self.made: dict[int, Recipe] = {}
         self.frames: list[FrameState] = []
 
     def copy(self) -> _Writing:
-        other = _Writing()
+        other = _Writing(self.equal_to)
         other.operands, other.types = self.operands[:], self.types[:]
         other.made, other.frames = dict(self.made), self.frames[:]
         return other
@@ -51,11 +52,11 @@ class _Writing:
 
     def _recipe(self, value: Value) -> Recipe:
         if type(value) is Const:
-            return Known(value.obj)
+            return Known(value.obj) if id(value) not in self.equal_to else self.recipe(self.equal_to[id(value)])
         if type(value) is Traced:
             constant = value.facts.get("constant") if value.facts else None
-            if constant is not None:
-                return Known(constant.obj)  # type: ignore[attr-defined]
+            if constant is not None and id(constant) not in self.equal_to:
+                return Known(constant.obj)
             return self.slot(value.ssa, _reliable_type(value))
         assert type(value) is Virtual
         if value.escaped is not None:
@@ -106,11 +107,11 @@ class SnapshotWriter:
             keep += 1
         del known[keep:]
         for frame in frames[keep:]:
-            writing = known[-1][1].copy() if known else _Writing()
+            writing = known[-1][1].copy() if known else _Writing(self._recorder.equal_to)
             _add(writing, frame, frame.current.offset, frame.before, frame.current.live)
             frame.cached_state = writing
             known.append((frame, writing))
-        return known[-1][1] if known else _Writing()
+        return known[-1][1] if known else _Writing(self._recorder.equal_to)
 
 
 def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry], live: int) -> None:

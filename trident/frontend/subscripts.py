@@ -116,7 +116,7 @@ def can_be_key(rec: Recorder, index: Value) -> bool:
     index = rec.resolve(index)
     if type(index) is Const:
         return operators.is_immutable(index.obj) or getattr(type(index.obj), "__hash__", None) is object.__hash__
-    return type(index.obj) in (int, str, bool, type(None)) and not (type(index) is Traced and index.facts.get("anew"))
+    return type(index.obj) in (int, str, bool, type(None))
 
 
 def _dict_subscript(rec: Recorder, a: Value, index: Value) -> Any:
@@ -157,7 +157,10 @@ def dict_item(rec: Recorder, a: Traced, key: str) -> Traced:
     """The value under a key of a dict of the trace; that the key exists is guarded already."""
     at = rec.builder.constant_index(key)
     real: Any = a.obj
-    return Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]")
+    found = Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]")
+    if a.facts.get("fresh"):
+        found.facts["fresh"] = True
+    return found
 
 
 # -------------------------------------------------------------------------------------------------------------- stores

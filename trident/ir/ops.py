@@ -111,6 +111,8 @@ OPS: tuple[OpSpec, ...] = (
     _row("type_is", "object", "bool", "index", P, "type(x) is Trace.constants[index] (__class__ assignment is guarded by exactness)"),
     _row("is", "object object", "bool", "", P, "identity"),
     _row("is_constant", "object", "bool", "index", P, "x is Trace.constants[index]"),
+    _row("str_is", "object", "bool", "index", P, "an exact str that equals Trace.constants[index]"),
+    _row("device_is", "object", "bool", "index", P, "a torch.device (type guarded before) that equals Trace.constants[index]"),
     _row("int_fits", "object", "bool", "", P, "an exact int whose value fits int64"),
     # unboxing and boxing
     _row("unbox_tensor", "object", "tensor", "", P, "the at::Tensor inside a tensor object (type guarded before)"),
@@ -130,6 +132,11 @@ OPS: tuple[OpSpec, ...] = (
     _row("requires_grad", "tensor", "bool", "", R, "tensor.requires_grad"),
     _row("is_contiguous", "tensor", "bool", "", R, "tensor.is_contiguous()"),
     _row("data_ptr", "tensor", "int", "", R, "tensor.data_ptr()"),
+    # numbers as tensors
+    _row("wrapped_number", "any", "tensor", "", R,
+         "the tensor that a binding makes of a number given for a tensor: of the number's own type, giving way in type promotion"),
+    _row("number_tensor", "any", "tensor", "dtype", R,
+         "a new CPU tensor of no dimensions and that c10::ScalarType, cast from a number as indexing does it", raises=True),
     # environment
     _row("grad_enabled", "", "bool", "", R, "torch.is_grad_enabled()"),
     _row("set_grad_enabled", "bool", "", "", W, "torch._C._set_grad_enabled"),

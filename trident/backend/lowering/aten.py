@@ -15,19 +15,28 @@ from trident.backend.lowering.arguments import Conversions, unsupported
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import ATEN, LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
-from trident.backend.native import aten_abi, torch_layouts
+from trident.backend.native import aten_abi, engine, torch_layouts
 from trident.backend.native.aten_abi import AtenSignature, CxxType, Passing, ResultKind, UnsupportedOperator
 from trident.backend.native.frame import SlotKind
 
 _INTEGER_REGISTERS: Final = 6
 _SSE_REGISTERS: Final = 8
+WRAPPED_NUMBER: Final = "trident::wrapped_number"
+_SCALAR_TENSOR: Final = "_ZN2at6detail20scalar_tensor_staticERKN3c106ScalarESt8optionalINS1_10ScalarTypeEES5_INS1_6DeviceEE"
+_CPU: Final = 0xFF00
+_HAS_TYPE, _HAS_DEVICE = 1 << 8, 1 << 16
+_NUMBER_TYPES: Final = {"int": 4, "float": 7, "bool": 11}
 _RESULT_KINDS: Final = {ResultKind.TENSOR: "tensor", ResultKind.ALIAS: "tensor", ResultKind.TENSORS: "tensors",
                         ResultKind.INT: "int", ResultKind.SMALL: "int", ResultKind.SYMINT: "int", ResultKind.BOOL: "bool",
                         ResultKind.DOUBLE: "float"}
 
 
 def supports(name: str, overload: str) -> bool:
-    """Whether native code can call an ATen operator: `name` is "add" (or "aten::add", "aten.add"), `overload` is "Tensor" or ""."""
+    """Whether native code can call an ATen operator: `name` is "add" (or "aten::add", "aten.add"), `overload` is "Tensor" or "".
+
+    The name WRAPPED_NUMBER asks for the making of tensors from numbers."""
+    if name == WRAPPED_NUMBER:
+        return torch_layouts.current().wrapped_mask != 0 and engine.find_symbol(_SCALAR_TENSOR) != 0
     for prefix in ("aten::", "aten."):
         name = name.removeprefix(prefix)
     return aten_abi.supports(name, "" if overload == "default" else overload)
@@ -244,6 +253,49 @@ _RESULTS: Final[dict[ResultKind, Callable[[Function, Op, AtenSignature], _Result
     ResultKind.ALIASES: _alias, ResultKind.SCALAR: _scalar, ResultKind.TUPLE: _tuple, ResultKind.INT: _number,
     ResultKind.SMALL: _number, ResultKind.BOOL: _number, ResultKind.DOUBLE: _number, ResultKind.SYMINT: _number,
 }
+
+
+# ----------------------------------------------------------------------------------------------------- numbers as tensors
+
+
+def _scalar_tensor(f: Function, op: Op, dtype: int) -> str:
+    """Give the result a slot with a new tensor of the operand, a number; the slot's address."""
+    if f.state < 0:
+        raise LoweringError(f"{op.name}: no trident.state before it, so there is nowhere to deliver its exceptions")
+    f.drop_gil()
+    result = op.results[0]
+    scalar = Conversions(f, op, op.name).make_scalar(
+        "number", aten_abi.PARAMETERS["c10::Scalar const&"], op.operands[0])
+    address = f.own(result, SlotKind.TENSOR)
+    site = f.site(op.name, is_raise=True, slots=(result.index, 1))
+    arguments = [f"ptr {address}", f"ptr {scalar}", f"i64 {dtype | _HAS_TYPE}", f"i64 {_CPU | _HAS_DEVICE}"]
+    f.may_throw(_SCALAR_TENSOR, "void", arguments, site, "ptr, ptr, i64, i64")
+    return address
+
+
+@rule("trident.number_tensor", leaves=True)
+def number_tensor(f: Function, op: Op) -> None:
+    _scalar_tensor(f, op, op.integer("dtype"))
+
+
+@rule("trident.wrapped_number", leaves=True)
+def wrapped_number(f: Function, op: Op) -> None:
+    """That of a constant is made once: nothing ever writes to it."""
+    number, result = op.operands[0], op.results[0]
+    if number.place is Place.CONST:
+        tensor = torch_layouts.wrapped_number({"int": int, "float": float, "bool": bool}[number.kind](number.const))
+        f.keep.append(tensor)
+        holder = Value("object")
+        holder.set_object(id(tensor))
+        result.place, result.const = Place.BOXED, holder
+        return
+    layout = torch_layouts.current()
+    if not layout.wrapped_mask:
+        raise LoweringError("this torch keeps the mark of wrapped numbers at an unknown place")
+    impl = f.load(_scalar_tensor(f, op, _NUMBER_TYPES[number.kind]))
+    bits = f.load(impl, layout.wrapped, "i8")
+    f.store("i8", f.value(f"or i8 {bits}, {layout.wrapped_mask - 256 if layout.wrapped_mask > 127 else layout.wrapped_mask}"), impl,
+            layout.wrapped)
 
 
 # ------------------------------------------------------------------------------------------------------- lists of results

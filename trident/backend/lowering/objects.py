@@ -7,12 +7,13 @@ May import: ir, lowering.*, native.frame, native.pin_layout, native.runtime.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from trident.backend.lowering.function import RAISE, Function
 from trident.backend.lowering.rules import LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
-from trident.backend.native import pin_layout, runtime
+from trident.backend.native import dict_runtime, pin_layout, runtime, torch_layouts
 from trident.backend.native.frame import SlotKind
 
 
@@ -102,6 +103,23 @@ def same(f: Function, op: Op) -> None:
 @rule("trident.is_constant")
 def is_constant(f: Function, op: Op) -> None:
     _is(f, op, f.object(op.operands[0]), f.pointer(id(f.trace.constants[op.integer("index")])))
+
+
+@rule("trident.str_is")
+def str_is(f: Function, op: Op) -> None:
+    """Mostly it is the very object."""
+    expected = f.pointer(id(f.trace.constants[op.integer("index")]))
+    f.need_gil()
+    dict_runtime.load()
+    f.define(op.results[0], f.call(dict_runtime.STR_IS, "i1", f"ptr {f.object(op.operands[0])}", f"ptr {expected}"))
+
+
+@rule("trident.device_is")
+def device_is(f: Function, op: Op) -> None:
+    torch_layouts.check_device_object()
+    expected = ctypes.c_int16.from_address(id(f.trace.constants[op.integer("index")]) + torch_layouts.DEVICE_PAYLOAD).value
+    held = f.load(f.object(op.operands[0]), torch_layouts.DEVICE_PAYLOAD, "i16")
+    f.define(op.results[0], f.value(f"icmp eq i16 {held}, {expected}"))
 
 
 @rule("trident.int_fits")

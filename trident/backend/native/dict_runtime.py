@@ -1,7 +1,8 @@
-"""Native checks of whole dictionaries.
+"""Native comparisons of str, and of whole dictionaries.
 
-Owns `i1 trident_dict_keys_are(ptr dict, ptr tuple)`: the keys of an exact dict are, in order, the str of an exact tuple. What must hold: it
-runs no Python code (keys that are not exact str differ), and needs the GIL.
+Owns `i1 trident_dict_keys_are(ptr dict, ptr tuple)` (the keys of an exact dict are, in order, the str of an exact tuple) and
+`i1 trident_str_is(ptr object, ptr str)` (an exact str that equals another). What must hold: they run no Python code (what is no
+exact str differs), and need the GIL.
 
 May import: llvmlite (through emit), emit, engine, layouts.
 """
@@ -17,12 +18,14 @@ from trident.backend.native import emit, engine, layouts, pin_layout
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, i64
 
 KEYS_ARE: Final = "trident_dict_keys_are"
+STR_IS: Final = "trident_str_is"
 
 
 @cache
 def load() -> engine.Compiled:
     """Compile the functions and make them known."""
     m = emit.Module("trident.dict_runtime")
+    _write_str_is(m)
     f = m.function(KEYS_ARE, I1, [PTR, PTR])
     dictionary, expected = f.args
     no, yes = ir.Constant(I1, 0), ir.Constant(I1, 1)
@@ -41,5 +44,17 @@ def load() -> engine.Compiled:
                 f.ret(no)
     f.ret(yes)
     compiled = m.compile(opt=2)
-    engine.add_symbol(KEYS_ARE, compiled.address(KEYS_ARE))
+    for name in (KEYS_ARE, STR_IS):
+        engine.add_symbol(name, compiled.address(name))
     return compiled
+
+
+def _write_str_is(m: emit.Module) -> None:
+    f = m.function(STR_IS, I1, [PTR, PTR])
+    found, wanted = f.args
+    with f.when(f.differ(found, wanted)):
+        with f.when(f.differ(f.load(found, layouts.OB_TYPE), m.external_variable("PyUnicode_Type"))):
+            f.ret(ir.Constant(I1, 0))
+        with f.when(f.differ(f.call("PyUnicode_Compare", I32, found, wanted), emit.i32(0))):
+            f.ret(ir.Constant(I1, 0))
+    f.ret(ir.Constant(I1, 1))

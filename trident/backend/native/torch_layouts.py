@@ -59,7 +59,8 @@ class TorchLayout:
 
     sizes: the word that holds the rank; the sizes follow it, or a pointer to sizes and then strides where there are more than
     INLINE_DIMENSIONS. policy/policy_mask: the byte (and bits in it) that are zero where sizes and strides are the plain fields;
-    device_policy likewise for the device. contiguous is bit 0 of its byte.
+    device_policy likewise for the device. contiguous is bit 0 of its byte. wrapped/wrapped_mask: the byte and the bit in it that
+    mark a number made a tensor; the mask is 0 where they were not found.
     """
 
     tensor: int
@@ -74,6 +75,8 @@ class TorchLayout:
     policy_mask: int
     device_policy: int
     device_policy_mask: int
+    wrapped: int = 0
+    wrapped_mask: int = 0
 
     @property
     def inline_strides(self) -> int:
@@ -171,6 +174,69 @@ def _contiguous(torch: Any, after: int) -> int:
                  lambda at: all(_byte(t._cdata + at) & 1 == flag for t, flag in shapes))
 
 
+def _plain_number(torch: Any, number: float) -> Any:
+    """A tensor of the number's own type."""
+    dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(number)]
+    return torch.scalar_tensor(number, dtype=dtype, device="cpu")
+
+
+def _wrapped_bit(torch: Any, after: int) -> tuple[int, int]:
+    """Compare numbers that the binding of `*` has wrapped, as autograd has saved them, with plain tensors; then set the bit of a
+    plain tensor and see it behave. (0, 0) where that fails."""
+    leaf, numbers = torch.zeros((), dtype=torch.float64, requires_grad=True), (2, 2.5, True, 7, -1.5)
+    with torch.enable_grad():
+        wrapped = [(leaf * number).grad_fn._saved_other for number in numbers]
+    plain = [_plain_number(torch, number) for number in numbers]
+    if any(type(t) is not torch.Tensor for t in wrapped):
+        return 0, 0
+    found = []
+    for at in range(after, after + 4):
+        mask = 0xFF
+        for marked, other in zip(wrapped, plain, strict=True):
+            mask &= _byte(marked._cdata + at) & ~_byte(other._cdata + at)
+        found += [(at, 1 << bit) for bit in range(8) if mask >> bit & 1]
+    if len(found) != 1:
+        return 0, 0
+    at, mask = found[0]
+    half = torch.zeros((), dtype=torch.float16)
+    before = torch.result_type(half, plain[1])
+    _mark(plain[1], at, mask)
+    return found[0] if before is torch.float64 and torch.result_type(half, plain[1]) is torch.float16 else (0, 0)
+
+
+def _mark(tensor: Any, at: int, mask: int) -> None:
+    byte = ctypes.c_uint8.from_address(tensor._cdata + at)
+    byte.value |= mask
+
+
+def wrapped_number(number: float) -> Any:
+    """The tensor that a binding makes of a number, as a Python object; usable in and out of inference mode."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    layout = current()
+    _check("a wrapped number", layout.wrapped_mask != 0)
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.inference_mode(False):
+        tensor = _plain_number(torch, number)
+    _mark(tensor, layout.wrapped, layout.wrapped_mask)
+    return tensor
+
+
+DEVICE_PAYLOAD: Final = 16
+"""THPDevice: the object head, then a c10::Device (its type and its index, a byte each)."""
+
+
+@cache
+def check_device_object() -> None:
+    """UnsupportedTorch unless a torch.device holds its device where it is looked for."""
+    import torch
+
+    for name, code in (("cpu", 0xFF00), ("cuda:3", 0x0301), ("cuda", 0xFF01), ("meta", 0xFF00 | _META_DEVICE)):
+        device = torch.device(name)
+        held = ctypes.c_uint16.from_address(id(device) + DEVICE_PAYLOAD).value
+        _check("torch.device", held == code)
+
+
 def _check_counts(torch: Any) -> None:
     """The word of counts, and the virtual functions that act at its transitions."""
     fresh = torch.zeros(3)
@@ -228,7 +294,7 @@ def current() -> TorchLayout:
     import torch
 
     symbols.load_libraries()
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), torch.inference_mode(False), torch._C.DisableTorchFunction():
         tensor = _tensor_offset(torch)
         _check_headers()
         _check_counts(torch)
@@ -246,4 +312,4 @@ def current() -> TorchLayout:
         return TorchLayout(
             tensor, sizes, _word_field("storage_offset", [(t, offset) for t, offset, _ in views]),
             _word_field("numel", [(t, n) for t, _, n in views] + [(torch.empty(7, 11, 13), 1001)]), dtype, device, device + 1,
-            contiguous, *policy)
+            contiguous, *policy, *_wrapped_bit(torch, device + 2))

@@ -40,7 +40,8 @@ _READS: dict[str, State] = {
 }
 
 # Reads that make a new object at each execution: never merged.
-ALLOCATING = frozenset({"trident.build_tuple", "trident.build_list", "trident.build_dict", "trident.build_slice", "trident.box"})
+ALLOCATING = frozenset({"trident.build_tuple", "trident.build_list", "trident.build_dict", "trident.build_slice", "trident.box",
+                        "trident.wrapped_number", "trident.number_tensor"})
 
 
 def reads(name: str) -> State | None:

@@ -200,12 +200,11 @@ def dict_update(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 def ordered_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
     """As `dict_pairs`, in an order that is guarded too."""
     source = rec.resolve(source)
-    pairs = dict_pairs(rec, source)
-    if pairs is not None and type(source) is Traced:
-        rec.fix_order(rec.virtual(source.obj, "dict", [item for _, item in pairs], [key for key, _ in pairs], source=source))
-    elif type(source) is Virtual and "source" in source.state:
+    if type(source) is Traced and type(source.obj) is dict and all(type(key) is str for key in source.obj):
+        return traced_pairs(rec, source)
+    if type(source) is Virtual and "source" in source.state:
         rec.fix_order(source)
-    return pairs
+    return dict_pairs(rec, source)
 
 
 def dict_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
@@ -217,8 +216,6 @@ def dict_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
         return list(zip(source.keys or (), source.items, strict=True))
     if type(source) is Const and type(source.obj) is dict:
         return rec.dict_items(source.obj, rec.name_of(source))
-    if type(source) is Traced and type(source.obj) is dict and all(type(key) is str for key in source.obj):
-        return traced_pairs(rec, source)
     return None
 
 
@@ -239,10 +236,10 @@ def _traced_pairs(rec: Recorder, source: Traced, held: dict[str, Any]) -> list[t
     counted = builder.op("eq_int", builder.op("dict_len", source.ssa), builder.int(len(held)))
     rec.guard(counted, True, "length", f"len({name}) == {len(held)}")
     pairs: list[tuple[Any, Value]] = []
-    for key, obj in held.items():
+    for key in held:
         at = builder.constant_index(key)
         rec.guard(builder.op("dict_has", source.ssa, index=at), True, "key", f"{key!r} in {name}")
-        pairs.append((key, Traced(obj, builder.op("dict_item", source.ssa, index=at), key)))
+        pairs.append((key, subscripts.dict_item(rec, source, key)))
     return pairs
 
 

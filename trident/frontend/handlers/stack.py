@@ -108,8 +108,13 @@ def copy_free_vars(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> Non
     function = rec.resolve(frame.function)
     if type(function) is Virtual:
         cells = function.items[3:]
+    elif type(function) is Traced:  # a bridge that begins here
+        closure = rec.opaque_getattr(function, "__closure__", "a function that the trace has made")
+        cells = []
+        for n, cell in enumerate(function.obj.__closure__):
+            item = rec.builder.op("tuple_item", rec.ssa(closure, "object"), item=n)
+            cells.append(Traced(cell, item, frame.code.code.co_freevars[n], types.CellType, facts={"fresh": True}))
     else:
-        assert type(function) is Const
         names = frame.code.code.co_freevars
         cells = [Const(cell, name) for cell, name in zip(function.obj.__closure__ or (), names, strict=True)]  # type: ignore[attr-defined]
     frame.locals[len(frame.locals) - len(cells):] = cells

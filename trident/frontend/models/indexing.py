@@ -19,9 +19,9 @@ from torch_mlir import ir as mlir
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
 from trident.frontend.models.tensors import guarded_device, guarded_dtype, guarded_rank, size_value
-from trident.frontend.models.torch_calls import elements, environment_allows, guard_environment
+from trident.frontend.models.torch_calls import elements, environment_allows, guard_environment, supports_numbers
 from trident.frontend.models.torch_operators import is_tensor
-from trident.frontend.values import Const, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -32,8 +32,9 @@ _INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)  # of index 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One view. kind: "select", "slice" or "unsqueeze" at dimension `dim` of what the steps before gave; `source` is the dimension
-    of the indexed tensor that it consumes; `values`: the index, or start, stop and step (None where absent)."""
+    """One view. kind: "select", "slice", "unsqueeze" or "whole" at dimension `dim` of what the steps before gave; `source` is the
+    dimension of the indexed tensor that it consumes; `values`: the index, or start, stop and step (None where absent). "whole" is a
+    slice of everything, for which the binding makes no view."""
 
     kind: str
     dim: int
@@ -45,8 +46,11 @@ class Step:
 class Indexing:
     """What an index means: views, then tensors that index the dimensions of the last view (None: all of it).
 
-    kept: for each dimension of the last view the dimension of the tensor that it is all of, or None.
+    kept: for each dimension of the last view the dimension of the tensor that it is all of, or None. elides: a slice of everything
+    makes no view, as everywhere but in a `x[a:b]` that is read.
     """
+
+    elides: bool
 
     steps: list[Step] = field(default_factory=list)
     tensors: list[Value | None] = field(default_factory=list)
@@ -76,6 +80,35 @@ def _slice_parts(rec: Recorder, value: Value) -> tuple[Value | None, ...] | None
     return tuple(None if part.obj is None and type(part) is Const else part for part in parts)
 
 
+def _number_of(part: Value | None, absent: int) -> int:
+    return absent if part is None or part.obj is None else part.obj  # type: ignore[return-value]
+
+
+def _is_whole(parts: tuple[Value | None, ...], size: int) -> bool:
+    """Whether the binding takes a slice for one of everything: by its bounds as they were given."""
+    start, stop, step = (_number_of(part, absent) for part, absent in zip(parts, (0, _END, 1), strict=True))
+    return start == 0 and stop >= size and step == 1
+
+
+def _guard_whole(rec: Recorder, tensor: Value, step: Step) -> None:
+    """Guard the answer of `_is_whole`, as far as it depends on what is not constant."""
+    start, stop, stride = step.values
+    builder = rec.builder
+    if _number_of(stride, 1) != 1:
+        return  # the step is a constant of the trace
+    first = _number_of(start, 0)
+    if type(start) is Traced and start.obj is not None:
+        rec.guard(builder.op("eq_int", rec.ssa(start, "int"), builder.int(0)), first == 0, "branch", f"{rec.name_of(start)} == 0")
+    last = _number_of(stop, _END)
+    if first != 0 or last == _END or (type(stop) is Const and last < 0):
+        return
+    assert stop is not None
+    size = rec.ssa(size_value(rec, tensor, step.source), "int")
+    cond = builder.op("ge_int", rec.ssa(stop, "int"), size)
+    text = f"{rec.name_of(stop)} >= {rec.name_of(tensor)}.size({step.source})"
+    rec.guard(cond, last >= tensor.obj.size(step.source), "size", text)  # type: ignore[attr-defined]
+
+
 def _is_plain(tensor: Any) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
 
@@ -101,8 +134,8 @@ def _specified(item: Value) -> int:
     return -1
 
 
-def plan_index(rec: Recorder, tensor: Value, index: Value) -> Indexing | None:
-    """The views and index tensors of `tensor[index]`; None if it is not modelled or raises."""
+def plan_index(rec: Recorder, tensor: Value, index: Value, store: bool = False) -> Indexing | None:
+    """The views and index tensors of `tensor[index]`, read or stored to; None if it is not modelled or raises."""
     index = rec.resolve(index)
     items = _index_items(rec, index)
     if items is None:
@@ -113,7 +146,7 @@ def plan_index(rec: Recorder, tensor: Value, index: Value) -> Indexing | None:
         return None
     if any(count > 1 for count in counts[:-1]):
         return None  # what follows a mask of several dimensions is counted in the binding's own way
-    planned = Indexing()
+    planned = Indexing(store or type(index.obj) is tuple)
     source = 0
     for item, count in zip(items, counts, strict=True):
         source = _add_item(rec, planned, tensor, item, source, count, rank - sum(counts))
@@ -140,9 +173,9 @@ def _add_item(rec: Recorder, planned: Indexing, tensor: Value, item: Value, sour
         parts = _slice_parts(rec, item)
         if parts is None:
             return -1
-        planned.steps.append(Step("slice", dim, source, parts))
-        whole = all(part is None for part in parts)
-        planned.kept.append(source if whole else None)
+        whole = _is_whole(parts, tensor.obj.size(source))  # type: ignore[attr-defined]
+        planned.steps.append(Step("whole" if whole and planned.elides else "slice", dim, source, parts))
+        planned.kept.append(source if whole and planned.elides or all(part is None for part in parts) else None)
     else:
         planned.tensors.extend([None] * (dim - len(planned.tensors)))
         planned.tensors.append(item)
@@ -189,9 +222,12 @@ def _prepare(rec: Recorder, tensor: Value, planned: Indexing) -> _Forms:
             assert index is not None
             _guard_in_range(rec, tensor, step.source, index)
             values.append(rec.ssa(index, "int"))
-        elif step.kind == "slice":
+        elif step.kind in ("slice", "whole"):
             values += _slice_forms(rec, step.values)
-        steps.append((step, values))
+            if planned.elides:
+                _guard_whole(rec, tensor, step)
+        if step.kind != "whole":
+            steps.append((step, values))
     tensors = []
     for item in planned.tensors:
         tensors.append(builder.none() if item is None else rec.ssa(item, "tensor"))
@@ -220,7 +256,7 @@ _OPERATORS = {"select": ("select", "int"), "slice": ("slice", "Tensor"), "unsque
 
 
 def _supported(rec: Recorder, planned: Indexing, *more: tuple[str, str]) -> bool:
-    used = {_OPERATORS[step.kind] for step in planned.steps} | set(more)
+    used = {_OPERATORS[step.kind] for step in planned.steps if step.kind != "whole"} | set(more)
     return all(rec.services.supports_operator(*name) for name in used)
 
 
@@ -248,7 +284,7 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Answer:
     view = _views(rec, forms)
     if forms.tensors:
         view = rec.builder.aten("index", "Tensor", [view, rec.builder.list(forms.tensors, "optional<tensor>")], ["tensor"])[0]
-    elif not forms.steps:
+    elif not forms.steps:  # a fresh alias, also where every slice was one of everything
         view = rec.builder.aten("alias", "", [view], ["tensor"])[0]
     return rec.result(result, view)
 
@@ -261,17 +297,40 @@ def store_subscript(rec: Recorder, a: Value, index: Value, item: Value) -> Any:
     tensor, item = rec.resolve(a), rec.resolve(item)
     if not is_tensor(tensor) or not environment_allows(rec) or not _is_plain(tensor.obj):
         return NotModelled
-    if not is_tensor(item) and type(item.obj) not in (float, bool) and not _is_int(item):
+    if not is_tensor(item) and not (_is_number(item) and _makes_numbers(rec, tensor)):
         return NotModelled
-    planned = plan_index(rec, tensor, index)
+    planned = plan_index(rec, tensor, index, store=True)
     if planned is None:
         return NotModelled
     store = _store_tensors if planned.tensors else _store_number if not is_tensor(item) else _store_copy
     return store(rec, tensor, index, item, planned)
 
 
+def _is_number(item: Value) -> bool:
+    return type(item.obj) in (float, bool) or _is_int(item)
+
+
+def _makes_numbers(rec: Recorder, tensor: Value) -> bool:
+    """Whether what the binding does with a number stored to this tensor is known: it makes a tensor of it on the CPU."""
+    obj: Any = tensor.obj
+    return obj.device.type in ("cpu", "cuda") and obj.dtype in schema.SCALAR_TYPE and supports_numbers(rec)
+
+
+def _guarded_number(rec: Recorder, tensor: Value, item: Value) -> tuple[mlir.Value, int]:
+    """A number that is stored (a bool counts as an int), and the ScalarType of the tensor to be made of it."""
+    dtype = guarded_dtype(rec, tensor)
+    assert dtype is not None
+    guarded_device(rec, tensor)
+    return _number(rec, item), schema.SCALAR_TYPE[dtype]
+
+
+def _make_tensor(rec: Recorder, number: tuple[mlir.Value, int]) -> mlir.Value:
+    """What `valueToTensor` of the binding makes."""
+    made = rec.builder.op("number_tensor", number[0], dtype=number[1])
+    return rec.builder.aten("lift_fresh", "", [made], ["tensor"])[0]
+
+
 def _number(rec: Recorder, item: Value) -> mlir.Value:
-    """A number that is stored; a bool counts as an int."""
     kind = rec.number_kind(item)
     assert kind is not None
     return rec.ssa(item, "int" if kind == "bool" else kind) if not (type(item) is Const and kind == "bool") \
@@ -279,21 +338,30 @@ def _number(rec: Recorder, item: Value) -> mlir.Value:
 
 
 def _store_number(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
-    """The binding fills the view with a tensor of one element; a Scalar gives the same."""
-    if not _supported(rec, planned, ("fill_", "Scalar")):
+    """A tensor of no dimensions is made first; it is copied to a view of none, and fills any other."""
+    if not _supported(rec, planned, ("fill_", "Tensor"), ("copy_", ""), ("lift_fresh", "")):
         return NotModelled
-    forms, number = _prepare(rec, tensor, planned), _number(rec, item)
+    forms, number = _prepare(rec, tensor, planned), _guarded_number(rec, tensor, item)
     rec.effect()
     rec.execute(operator.setitem, tensor.obj, index.obj, item.obj)
-    rec.builder.aten("fill_", "Scalar", [_views(rec, forms), number], ["tensor"])
+    value, builder = _make_tensor(rec, number), rec.builder
+    view = _views(rec, forms)
+    if planned.kept:
+        builder.aten("fill_", "Tensor", [view, value], ["tensor"])
+    else:
+        builder.aten("copy_", "", [view, value, builder.bool(False)], ["tensor"])
     return None
 
 
 def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
-    """`copy_to` of ATen's indexing: copy_ where the sizes are equal, fill_ from a number on the CPU, else expand and copy_."""
+    """`copy_to` of ATen's indexing: copy_ where the sizes are equal, fill_ from a number on the CPU, else view, expand and copy_.
+
+    A value whose first size is 1 loses it in that view, unless the sizes are equal: that is left to the binding."""
     source: Any = item.obj
     rank = len(planned.kept)
-    if source.dim() > rank or not _supported(rec, planned, ("copy_", ""), ("fill_", "Tensor"), ("expand", "")):
+    if source.dim() > rank or not _supported(rec, planned, ("copy_", ""), ("fill_", "Tensor"), ("expand", ""), ("view", "")):
+        return NotModelled
+    if source.dim() > 0 and source.size(0) == 1 and not _equal_sizes(tensor, item, planned):
         return NotModelled
     forms, value = _prepare(rec, tensor, planned), rec.ssa(item, "tensor")
     guarded_rank(rec, item)
@@ -301,6 +369,8 @@ def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned
     if source.dim() == 0 and rank > 0 and guarded_device(rec, item) is None:
         return NotModelled
     equal = not fill and _guard_equal_sizes(rec, tensor, item, planned)
+    if not fill and not equal and source.dim() > 0:
+        _guard_no_leading_one(rec, item)
     rec.effect()
     rec.execute(operator.setitem, tensor.obj, index.obj, source)
     view, builder = _views(rec, forms), rec.builder
@@ -308,20 +378,34 @@ def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned
         builder.aten("fill_", "Tensor", [view, value], ["tensor"])
         return None
     if not equal:
+        own = builder.list([builder.op("size", value, dim=d) for d in range(source.dim())], "int")
+        value = builder.aten("view", "", [value, own], ["tensor"])[0]
         sizes = builder.list([builder.op("size", view, dim=d) for d in range(rank)], "int")
         value = builder.aten("expand", "", [value, sizes, builder.bool(False)], ["tensor"])[0]
     builder.aten("copy_", "", [view, value, builder.bool(False)], ["tensor"])
     return None
 
 
+def _guard_no_leading_one(rec: Recorder, item: Value) -> None:
+    size = rec.ssa(size_value(rec, item, 0), "int")
+    rec.guard(rec.builder.op("ne_int", size, rec.builder.int(1)), True, "size", f"{rec.name_of(item)}.size(0) != 1")
+
+
+def _equal_sizes(tensor: Value, item: Value, planned: Indexing) -> bool:
+    """Whether the value has the sizes of the view, as far as they are known before the view is made."""
+    mine: Any = item.obj
+    theirs: Any = tensor.obj
+    if mine.dim() != len(planned.kept) or None in planned.kept:
+        return False
+    return all(mine.size(dim) == theirs.size(kept) for dim, kept in enumerate(planned.kept))
+
+
 def _guard_equal_sizes(rec: Recorder, tensor: Value, item: Value, planned: Indexing) -> bool:
     """Guard that the value has the sizes of the view, where those are known before the view is made."""
-    if item.obj.dim() != len(planned.kept) or None in planned.kept:  # type: ignore[attr-defined]
+    if not _equal_sizes(tensor, item, planned):
         return False
-    pairs = [(dim, kept) for dim, kept in enumerate(planned.kept) if kept is not None]
-    if any(item.obj.size(dim) != tensor.obj.size(kept) for dim, kept in pairs):  # type: ignore[attr-defined]
-        return False
-    for dim, kept in pairs:
+    for dim, kept in enumerate(planned.kept):
+        assert kept is not None
         mine, theirs = rec.ssa(size_value(rec, item, dim), "int"), rec.ssa(size_value(rec, tensor, kept), "int")
         text = f"{rec.name_of(item)}.size({dim}) == {rec.name_of(tensor)}.size({kept})"
         rec.guard(rec.builder.op("eq_int", mine, theirs), True, "size", text)
@@ -333,21 +417,18 @@ def _store_tensors(rec: Recorder, tensor: Value, index: Value, item: Value, plan
     source: Any = item.obj
     if is_tensor(item) and source.dim() > 0 and source.size(0) == 1:
         return NotModelled
-    if not _supported(rec, planned, ("index_put_", ""), ("scalar_tensor", "")):
+    if not _supported(rec, planned, ("index_put_", ""), ("lift_fresh", "")):
         return NotModelled
     forms, builder = _prepare(rec, tensor, planned), rec.builder
-    number = None if is_tensor(item) else _number(rec, item)
-    dtype = guarded_dtype(rec, tensor)
+    number = None if is_tensor(item) else _guarded_number(rec, tensor, item)
     if is_tensor(item):
         value = rec.ssa(item, "tensor")
         if guarded_rank(rec, item) > 0:
-            size = rec.ssa(size_value(rec, item, 0), "int")
-            rec.guard(builder.op("ne_int", size, builder.int(1)), True, "size", f"{rec.name_of(item)}.size(0) != 1")
+            _guard_no_leading_one(rec, item)
     rec.effect()
     rec.execute(operator.setitem, tensor.obj, index.obj, source)
     if number is not None:
-        options = [builder.int(schema.SCALAR_TYPE[dtype]), builder.none(), builder.device("cpu"), builder.none()]  # type: ignore[index]
-        value = builder.aten("scalar_tensor", "", [number, *options], ["tensor"])[0]
+        value = _make_tensor(rec, number)
     view = _views(rec, forms)
     indices = builder.list(forms.tensors, "optional<tensor>")
     builder.aten("index_put_", "", [view, indices, value, builder.bool(False)], ["tensor"])

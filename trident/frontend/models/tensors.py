@@ -268,9 +268,12 @@ def _as_number(cls: type, otherwise: Callable[..., Answer] | None) -> Callable[[
         if value is None or not is_tensor(value):
             return NotModelled if otherwise is None else otherwise(rec, args, kwargs)
         tensor: Any = value.obj
-        if len(args) != 1 or kwargs or _ITEM_KINDS.get(tensor.dtype) != cls.__name__ or tensor.numel() != 1 or not environment_allows(rec):
+        if len(args) != 1 or kwargs or not environment_allows(rec):
             return NotModelled
+        if _ITEM_KINDS.get(tensor.dtype) != cls.__name__ or tensor.numel() != 1 or tensor.requires_grad:
+            return NotModelled  # (requires_grad: the binding warns)
         guard_environment(rec)
+        rec.guard(rec.builder.op("requires_grad", rec.ssa(value, "tensor")), False, "metadata", f"not {rec.name_of(value)}.requires_grad")
         cond = rec.builder.op("eq_int", rec.builder.op("numel", rec.ssa(value, "tensor")), rec.builder.int(1))
         rec.guard(cond, True, "size", f"{rec.name_of(value)}.numel() == 1")
         return _item(rec, value)
@@ -440,8 +443,9 @@ def truth(rec: Recorder, a: Value) -> Answer:
 def length(rec: Recorder, a: Value) -> Answer:
     """`len(tensor)`"""
     value = rec.resolve(a)
-    if not is_tensor(value) or value.obj.dim() == 0:  # type: ignore[attr-defined]
+    if not is_tensor(value) or not environment_allows(rec) or value.obj.dim() == 0:  # type: ignore[attr-defined]
         return NotModelled
+    guard_environment(rec)
     return size_value(rec, value, 0)
 
 
@@ -451,7 +455,7 @@ def iterate(rec: Recorder, a: Value) -> Any:
     Making the views is not counted as the execution of the instruction: whoever wants the items may still execute it as a whole.
     """
     value = rec.resolve(a)
-    if not is_tensor(value) or value.obj.dim() == 0:  # type: ignore[attr-defined]
+    if not is_tensor(value) or not environment_allows(rec) or value.obj.dim() == 0:  # type: ignore[attr-defined]
         return NotModelled
     if rec.effect_serial == rec.serial:  # no guard may be written any more
         rec.abort("unsupported", "iteration over several tensors in one instruction")

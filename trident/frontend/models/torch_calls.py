@@ -50,6 +50,7 @@ _HAND_WRITTEN: frozenset[str] = frozenset({
 
 _PROMOTED = frozenset({"ScalarType", "Layout", "MemoryFormat", "Device", "str", "Generator"})
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
+_WRAPPED = "trident::wrapped_number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,15 @@ class Plan:
 # ----------------------------------------------------------------------------------------------------------- planning
 
 
+def _is_number(obj: object) -> bool:
+    return type(obj) in (int, float, bool)
+
+
+def supports_numbers(rec: Recorder) -> bool:
+    """Whether the lowering can make tensors of numbers as the bindings do."""
+    return rec.services.supports_operator(_WRAPPED, "")
+
+
 def _fits(obj: object) -> bool:
     return type(obj) is not int or -(2**63) <= obj < 2**63
 
@@ -71,7 +81,7 @@ def _fits(obj: object) -> bool:
 def _lowerable_item(param: schema.Param, obj: object) -> bool:
     match param.base:
         case "Tensor":
-            return type(obj) in schema.TENSOR_TYPES
+            return type(obj) in schema.TENSOR_TYPES or (_is_number(obj) and _fits(obj))
         case "Scalar" | "int" | "float" | "bool":
             if param.base == "float" and type(obj) is int:
                 return abs(obj) <= 2**53  # exact as a double
@@ -132,6 +142,8 @@ def plan(rec: Recorder, binding: schema.Binding | None, args: Sequence[Value], k
             return None
         if type(value) is Virtual and value.kind not in ("tuple", "list"):
             return None
+        if param.base == "Tensor" and _is_number(value.obj) and not supports_numbers(rec):
+            return None
         values.append(value)
     return Plan(overload, tuple(values), binding.broadcast)
 
@@ -162,9 +174,9 @@ def _item(rec: Recorder, param: schema.Param, value: Value, what: str) -> mlir.V
             rec.type_of(value)
         return rec.builder.none()
     match param.base:
-        case "Tensor":
+        case "Tensor" if not _is_number(value.obj):
             return rec.ssa(value, "tensor")
-        case "Scalar":
+        case "Tensor" | "Scalar":  # a number for a tensor is wrapped by `emit`
             kind = rec.number_kind(value)
             assert kind is not None
             return rec.ssa(value, kind)
@@ -185,7 +197,7 @@ def _promotable(param: schema.Param, value: Value) -> bool:
     """Whether `promote` can succeed where the parameter needs a constant."""
     if param.base not in _PROMOTED or type(value) is not Traced or value.obj is None:
         return True
-    return type(value.obj) in SINGLETONS or not value.facts.get("fresh")
+    return type(value.obj) in (*SINGLETONS, str, torch.device) or not value.facts.get("fresh")
 
 
 def constant(rec: Recorder, param: schema.Param, obj: Any) -> mlir.Value:
@@ -258,6 +270,10 @@ _RESULT_KINDS = {"Tensor": "tensor", "Tensor[]": "tensors", "bool": "bool", "int
 def emit(rec: Recorder, planned: Plan, forms: list[mlir.Value], result: object) -> Value:
     """Write the operator whose execution gave `result`; the Value of the result. `rec.effect()` has been called."""
     overload = planned.overload
+    forms = [
+        rec.builder.op("wrapped_number", form) if param.base == "Tensor" and _is_number(value.obj) else form
+        for param, value, form in zip(overload.params, planned.values, forms, strict=True)
+    ]
     ssa = rec.builder.aten(overload.name, overload.overload, forms, [_RESULT_KINDS[kind] for kind in overload.returns])
     if overload.name in CHANGES_METADATA:
         rec.epoch += 1

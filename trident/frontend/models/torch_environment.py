@@ -3,7 +3,7 @@
 Owns the models of those functions of `torch._C`. What must hold: a fact that can differ at the next execution is an op or a
 guard; only facts about code that is never in effect inside a trace (TorchScript, tracing by torch.jit) are constants.
 
-May import: torch, frontend.{values,models}.
+May import: torch, frontend.{guards,values,models}.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trident.frontend.guards import BY_VALUE
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
 from trident.frontend.models.torch_calls import SINGLETONS, environment_allows, guard_environment, promote
@@ -165,6 +166,7 @@ def _vf_attribute(rec: Recorder, a: Value, name: str) -> Answer:
 def register(registry: Registry) -> None:
     """Models of the functions above."""
     C = torch._C
+    BY_VALUE[torch.device] = "device_is"
     registry.function(torch.is_grad_enabled, _grad_enabled)
     registry.function(torch.is_inference_mode_enabled, _inference_mode)
     registry.function(torch.device, _device)

@@ -15,7 +15,7 @@ import torch
 
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
-from trident.frontend.models.torch_calls import Plan, call, call_named, emit, operands, plan
+from trident.frontend.models.torch_calls import call, call_named, emit, operands, plan
 from trident.frontend.values import Value
 
 if TYPE_CHECKING:
@@ -89,15 +89,15 @@ def _call(rec: Recorder, name: str, method: bool, opname: str, args: list[Value]
 def _reciprocal_times(rec: Recorder, opname: str, number: Value, tensor: Value) -> Answer:
     """`number / tensor` is `tensor.reciprocal() * number`."""
     first = plan(rec, schema.bind("reciprocal", [tensor.obj], {}, True), [tensor], {})
-    scalar = schema.find("mul", "Scalar")
-    if first is None or scalar is None or rec.number_kind(number) is None or not rec.services.supports_operator("mul", "Scalar"):
+    product = plan(rec, schema.bind("mul", [tensor.obj, number.obj], {}, True), [tensor, number], {})
+    if first is None or product is None or rec.number_kind(number) is None:
         return NotModelled
     forms = operands(rec, first)
     factor = rec.ssa(number, type(number.obj).__name__)
     rec.effect()
     result = rec.execute(_EXECUTE[opname], number.obj, tensor.obj)
     inverse = rec.builder.aten("reciprocal", "", forms, ["tensor"])[0]
-    return emit(rec, Plan(scalar, (tensor, number), (False, False)), [inverse, factor], result)
+    return emit(rec, product, [inverse, factor], result)
 
 
 def unary(rec: Recorder, opname: str, a: Value) -> Answer:

@@ -41,14 +41,13 @@ MEMORY_FORMAT: dict[torch.memory_format, int] = {
 # Parameter names that numpy's users know, accepted by the parser for torch's own.
 _NUMPY_NAMES: dict[str, tuple[str, ...]] = {"dim": ("axis",), "keepdim": ("keepdims",), "input": ("x", "a", "x1"), "other": ("x2",)}
 
-# Names whose Python binding accepts numbers where the schema has a tensor (should_allow_numbers_as_tensors). The overload with
-# a Scalar there does the same to the bit: ATen implements it by wrapping the number, as the binding does.
+# Names whose Python binding accepts numbers where the schema has a tensor (should_allow_numbers_as_tensors): it wraps them. The
+# overload with a Scalar there is not the same, even where its values are: it may round the number to the tensor's dtype first.
 _NUMBERS_AS_TENSORS: frozenset[str] = frozenset(
     name + suffix
     for name in ("add", "div", "divide", "mul", "multiply", "sub", "subtract", "true_divide", "floor_divide")
     for suffix in ("", "_")
 )
-_SCALAR_TWIN: dict[str, str] = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "": "Scalar"}
 
 # Overloads that exist in the dispatcher but not in the Python bindings.
 _NOT_BOUND: frozenset[str] = frozenset(
@@ -426,14 +425,13 @@ def _is_varargs(params: list[Param], args: Sequence[object]) -> bool:
 class _Attempt:
     match: Match
     sources: dict[str, Source]
-    numbers: list[str]
 
 
 def _attempt(overload: Overload, args: Sequence[object], kwargs: Mapping[str, object], method: bool, offset: int) -> _Attempt:
     """Match one signature. offset: number of arguments before `args` (1 for a method's self)."""
     numbers_allowed = overload.name in _NUMBERS_AS_TENSORS
     params = python_params(overload, method)
-    attempt = _Attempt(Match.YES, {}, [])
+    attempt = _Attempt(Match.YES, {})
     used: set[str] = set()
     position, varargs = 0, False
     for param in params:
@@ -445,42 +443,31 @@ def _attempt(overload: Overload, args: Sequence[object], kwargs: Mapping[str, ob
                 position = len(args) - 1
             position += 1
             if key is not None:
-                return _Attempt(Match.NO, {}, [])
+                return _Attempt(Match.NO, {})
         elif key is not None:
             obj, source = kwargs[key], Source("kwarg", name=key)
             used.add(key)
         elif param.required:
-            return _Attempt(Match.NO, {}, [])
+            return _Attempt(Match.NO, {})
         else:
             attempt.sources[param.name] = Source("default", value=param.default)
             continue
         found = _match(param, obj, numbers_allowed)
         if found is Match.NO:
-            return _Attempt(Match.NO, {}, [])
+            return _Attempt(Match.NO, {})
         if found is Match.UNSURE:
             attempt.match = Match.UNSURE
-        if found is Match.NUMBER:
-            attempt.numbers.append(param.name)
         attempt.sources[param.name] = source
     if (position < len(args) and not varargs) or len(used) != len(kwargs):
-        return _Attempt(Match.NO, {}, [])
+        return _Attempt(Match.NO, {})
     return attempt
-
-
-def _scalar_twin(overload: Overload, numbers: list[str]) -> Overload | None:
-    """The overload that takes a Scalar where numbers were given for tensors."""
-    if numbers != ["other"] or overload.overload not in _SCALAR_TWIN:
-        return None
-    twin = find(overload.name, _SCALAR_TWIN[overload.overload])
-    if twin is None or [p.name for p in twin.params] != [p.name for p in overload.params]:
-        return None
-    return twin if next(p for p in twin.params if p.name == "other").base == "Scalar" else None
 
 
 def bind(name: str, args: Sequence[object], kwargs: Mapping[str, object], method: bool) -> Binding | None:
     """What `torch.<name>(*args, **kwargs)`, or with `method` `args[0].<name>(*args[1:], **kwargs)`, dispatches.
 
-    Only the types of the arguments (and of the items of lists and tuples) decide. None: not certain, or not an operator.
+    Only the types of the arguments (and of the items of lists and tuples) decide. None: not certain, or not an operator. A number
+    where the overload has a tensor is wrapped by the binding.
     """
     if "out" in kwargs:
         if kwargs["out"] is not None:
@@ -500,10 +487,7 @@ def bind(name: str, args: Sequence[object], kwargs: Mapping[str, object], method
             sources["self"] = Source("arg", 0)
         if not _options_hold(overload, sources, args, kwargs) or _has_odd_default(overload, sources):
             return None
-        chosen: Overload | None = overload
-        if attempt.numbers:
-            chosen = _scalar_twin(overload, attempt.numbers)
-        return None if chosen is None or not RETURNED.issuperset(chosen.returns) else _finish(chosen, sources, args, kwargs)
+        return None if not RETURNED.issuperset(overload.returns) else _finish(overload, sources, args, kwargs)
     return None
 
 
