@@ -186,21 +186,17 @@ def test_overload_is_the_one_that_eager_dispatches() -> None:
     assert len(dispatched) > 500
     checked = 0
     for expression, actual in dispatched.items():
-        binding, parsed = bind(expression, table.environment())
+        binding, _ = bind(expression, table.environment())
         if binding is None:
             continue
         chosen = binding.overload
-        if chosen.full_name != actual and (chosen.full_name, actual) not in _INLINE_IN_CPP:
-            # A number for a tensor: the Scalar overload stands for the tensor overload that eager is given a wrapped number for.
-            name, _, overload = actual.partition(".")
-            assert chosen.name == name and schema._SCALAR_TWIN.get(overload) == chosen.overload, (expression, chosen.full_name, actual)
-            assert any(isinstance(a, int | float) for a in flat([parsed[3], list(parsed[4].values())])), expression
+        assert chosen.full_name == actual or (chosen.full_name, actual) in _INLINE_IN_CPP, (expression, chosen.full_name, actual)
         checked += 1
     assert checked > 450
 
 
 REFUSED = """
-t.add(2, x) | t.add(x, y, out=x) | t.pow(x, 1j) | x.add(1j) | t.zeros(2, requires_grad=True) | t.zeros(s) | x.view(k)
+t.add(x, y, out=x) | t.pow(x, 1j) | x.add(1j) | t.zeros(2, requires_grad=True) | t.zeros(s) | x.view(k)
 x.sum(True) | t.mul(x, i8.numpy()) | x.add(torch.nn.Linear)
 t.add(x) | t.add(x, y, y, y) | t.add(x, y, beta=2) | x.view() | t.sum(x, dim='a') | t.clamp(x, 'a') | t.cat(x)
 t.cat((x, 2)) | x.masked_fill(b, 1j) | t.arange(s) | t.full((2,), s)

@@ -46,15 +46,15 @@ class Step:
 class Indexing:
     """What an index means: views, then tensors that index the dimensions of the last view (None: all of it).
 
-    kept: for each dimension of the last view the dimension of the tensor that it is all of, or None. elides: a slice of everything
-    makes no view, as everywhere but in a `x[a:b]` that is read.
+    kept: for each dimension of the last view the dimension of the tensor that it is all of, or the step that made it; None for what
+    an index tensor consumes. elides: a slice of everything makes no view, as everywhere but in a `x[a:b]` that is read.
     """
 
     elides: bool
 
     steps: list[Step] = field(default_factory=list)
     tensors: list[Value | None] = field(default_factory=list)
-    kept: list[int | None] = field(default_factory=list)
+    kept: list[int | Step | None] = field(default_factory=list)
 
 
 # ----------------------------------------------------------------------------------------------------------- planning
@@ -161,7 +161,7 @@ def _add_item(rec: Recorder, planned: Indexing, tensor: Value, item: Value, sour
     dim = len(planned.kept)
     if item.obj is None:
         planned.steps.append(Step("unsqueeze", dim))
-        planned.kept.append(None)
+        planned.kept.append(planned.steps[-1])
     elif item.obj is Ellipsis:
         planned.kept.extend(range(source, source + free))
         return source + free
@@ -175,7 +175,7 @@ def _add_item(rec: Recorder, planned: Indexing, tensor: Value, item: Value, sour
             return -1
         whole = _is_whole(parts, tensor.obj.size(source))  # type: ignore[attr-defined]
         planned.steps.append(Step("whole" if whole and planned.elides else "slice", dim, source, parts))
-        planned.kept.append(source if whole and planned.elides or all(part is None for part in parts) else None)
+        planned.kept.append(source if whole and planned.elides else planned.steps[-1])
     else:
         planned.tensors.extend([None] * (dim - len(planned.tensors)))
         planned.tensors.append(item)
@@ -356,12 +356,10 @@ def _store_number(rec: Recorder, tensor: Value, index: Value, item: Value, plann
 def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
     """`copy_to` of ATen's indexing: copy_ where the sizes are equal, fill_ from a number on the CPU, else view, expand and copy_.
 
-    A value whose first size is 1 loses it in that view, unless the sizes are equal: that is left to the binding."""
+    Leading sizes of 1 go in that view."""
     source: Any = item.obj
     rank = len(planned.kept)
     if source.dim() > rank or not _supported(rec, planned, ("copy_", ""), ("fill_", "Tensor"), ("expand", ""), ("view", "")):
-        return NotModelled
-    if source.dim() > 0 and source.size(0) == 1 and not _equal_sizes(tensor, item, planned):
         return NotModelled
     forms, value = _prepare(rec, tensor, planned), rec.ssa(item, "tensor")
     guarded_rank(rec, item)
@@ -369,8 +367,7 @@ def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned
     if source.dim() == 0 and rank > 0 and guarded_device(rec, item) is None:
         return NotModelled
     equal = not fill and _guard_equal_sizes(rec, tensor, item, planned)
-    if not fill and not equal and source.dim() > 0:
-        _guard_no_leading_one(rec, item)
+    ones = 0 if fill or equal else _guarded_leading_ones(rec, item)
     rec.effect()
     rec.execute(operator.setitem, tensor.obj, index.obj, source)
     view, builder = _views(rec, forms), rec.builder
@@ -378,7 +375,7 @@ def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned
         builder.aten("fill_", "Tensor", [view, value], ["tensor"])
         return None
     if not equal:
-        own = builder.list([builder.op("size", value, dim=d) for d in range(source.dim())], "int")
+        own = builder.list([builder.op("size", value, dim=d) for d in range(ones, source.dim())], "int")
         value = builder.aten("view", "", [value, own], ["tensor"])[0]
         sizes = builder.list([builder.op("size", view, dim=d) for d in range(rank)], "int")
         value = builder.aten("expand", "", [value, sizes, builder.bool(False)], ["tensor"])[0]
@@ -386,30 +383,78 @@ def _store_copy(rec: Recorder, tensor: Value, index: Value, item: Value, planned
     return None
 
 
-def _guard_no_leading_one(rec: Recorder, item: Value) -> None:
-    size = rec.ssa(size_value(rec, item, 0), "int")
-    rec.guard(rec.builder.op("ne_int", size, rec.builder.int(1)), True, "size", f"{rec.name_of(item)}.size(0) != 1")
+def _guarded_leading_ones(rec: Recorder, item: Value) -> int:
+    """The number of leading sizes that are 1."""
+    sizes: Any = item.obj.size()  # type: ignore[attr-defined]
+    for dim, number in enumerate(sizes):
+        size = rec.ssa(size_value(rec, item, dim), "int")
+        text = f"{rec.name_of(item)}.size({dim}) {'==' if number == 1 else '!='} 1"
+        rec.guard(rec.builder.op("eq_int", size, rec.builder.int(1)), number == 1, "size", text)
+        if number != 1:
+            return dim
+    return len(sizes)
 
 
-def _equal_sizes(tensor: Value, item: Value, planned: Indexing) -> bool:
-    """Whether the value has the sizes of the view, as far as they are known before the view is made."""
-    mine: Any = item.obj
-    theirs: Any = tensor.obj
-    if mine.dim() != len(planned.kept) or None in planned.kept:
-        return False
-    return all(mine.size(dim) == theirs.size(kept) for dim, kept in enumerate(planned.kept))
+def _extent(tensor: Value, kept: int | Step) -> int:
+    """The size of a dimension of the view."""
+    obj: Any = tensor.obj
+    if isinstance(kept, int):
+        return obj.size(kept)  # type: ignore[no-any-return]
+    if kept.kind == "unsqueeze":
+        return 1
+    start, stop, step = (None if part is None else part.obj for part in kept.values)
+    return len(range(*slice(start, stop, step).indices(obj.size(kept.source))))
+
+
+def _bound(rec: Recorder, part: Value | None, absent: mlir.Value, size: mlir.Value) -> mlir.Value:
+    """A bound of a slice, within the dimension."""
+    if part is None or part.obj is None:
+        return absent
+    form, number = rec.ssa(part, "int"), part.obj
+    negative: bool = number < 0  # type: ignore[operator]
+    if type(rec.resolve(part)) is Traced:
+        rec.guard(rec.builder.op("lt_int", form, rec.builder.int(0)), negative, "branch", f"{rec.name_of(part)} < 0")
+    return rec.op("max_int", rec.op("add_int", size, form), rec.builder.int(0)) if negative else rec.op("min_int", size, form)
+
+
+def _extent_form(rec: Recorder, tensor: Value, kept: int | Step) -> mlir.Value:
+    """`_extent` when the trace runs; the guards of `_prepare` have been written."""
+    builder = rec.builder
+    if isinstance(kept, int):
+        return rec.ssa(size_value(rec, tensor, kept), "int")
+    if kept.kind == "unsqueeze":
+        return builder.int(1)
+    size = rec.ssa(size_value(rec, tensor, kept.source), "int")
+    start, stop, step = kept.values
+    first, last = _bound(rec, start, builder.int(0), size), _bound(rec, stop, size, size)
+    length, stride = rec.op("max_int", rec.op("sub_int", last, first), builder.int(0)), _number_of(step, 1)
+    if stride == 1:
+        return length
+    return rec.op("floordiv_int", rec.op("add_int", length, builder.int(stride - 1)), builder.int(stride))
+
+
+def _differing(tensor: Value, item: Value, planned: Indexing) -> int | None:
+    """The first dimension in which a value of the view's rank has another size; None: there is none."""
+    sizes: Any = item.obj.size()  # type: ignore[attr-defined]
+    for dim, kept in enumerate(planned.kept):
+        assert kept is not None
+        if sizes[dim] != _extent(tensor, kept):
+            return dim
+    return None
 
 
 def _guard_equal_sizes(rec: Recorder, tensor: Value, item: Value, planned: Indexing) -> bool:
-    """Guard that the value has the sizes of the view, where those are known before the view is made."""
-    if not _equal_sizes(tensor, item, planned):
+    """Guard whether the value has the sizes of the view."""
+    if item.obj.dim() != len(planned.kept):  # type: ignore[attr-defined]
         return False
+    other = _differing(tensor, item, planned)
     for dim, kept in enumerate(planned.kept):
         assert kept is not None
-        mine, theirs = rec.ssa(size_value(rec, item, dim), "int"), rec.ssa(size_value(rec, tensor, kept), "int")
-        text = f"{rec.name_of(item)}.size({dim}) == {rec.name_of(tensor)}.size({kept})"
-        rec.guard(rec.builder.op("eq_int", mine, theirs), True, "size", text)
-    return True
+        if other is None or dim == other:
+            mine, theirs = rec.ssa(size_value(rec, item, dim), "int"), _extent_form(rec, tensor, kept)
+            text = f"{rec.name_of(item)}.size({dim}) {'==' if other is None else '!='} dimension {dim} of {rec.name_of(tensor)}[...]"
+            rec.guard(rec.builder.op("eq_int", mine, theirs), other is None, "size", text)
+    return other is None
 
 
 def _store_tensors(rec: Recorder, tensor: Value, index: Value, item: Value, planned: Indexing) -> Any:
@@ -424,7 +469,7 @@ def _store_tensors(rec: Recorder, tensor: Value, index: Value, item: Value, plan
     if is_tensor(item):
         value = rec.ssa(item, "tensor")
         if guarded_rank(rec, item) > 0:
-            _guard_no_leading_one(rec, item)
+            _guarded_leading_ones(rec, item)
     rec.effect()
     rec.execute(operator.setitem, tensor.obj, index.obj, source)
     if number is not None:
