@@ -110,18 +110,22 @@ class Entry:
             self._scm = SCM(self.name, self.cell, self.on_exit)
         return self._scm
 
-    def miss(self, bound: tuple[object, ...]) -> object:
-        """No specialization matched: record one while executing the call, or leave the call to CPython."""
+    def miss(self, bound: tuple[object, ...], function: FunctionType | None = None) -> object:
+        """No specialization matched: record one while executing the call, or leave the call to CPython.
+
+        function: the one that is called, where it is another of the same code (a closure that a frame hook has captured).
+        """
+        function = function or self.function
         if self.retired or self._sits_out() or not _recording.acquire(blocking=False):
-            return call_bound(self.function, bound)
+            return call_bound(function, bound)
         try:
-            self._note_miss(bound)
+            self._note_miss((*bound, function))
             self._check_limits()
             if self.retired:
-                return call_bound(self.function, bound)
+                return call_bound(function, bound)
             start = time.perf_counter()
             with suppressed():
-                outcome = record(self.function, bound, services, self.options)
+                outcome = record(function, bound, services, self.options)
             return self._finish(outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
@@ -148,19 +152,23 @@ class Entry:
     def roots(self) -> list[Specialization]:
         return [s for s in self.specializations if s.trace.parent is None]
 
-    def miss_of_frame(self, bound: tuple[object, ...]) -> object:
-        """The same for a frame that the hook has captured: frames without tensors are left alone, after a few for ever."""
+    def miss_of_frame(self, frame: tuple[object, ...]) -> object:
+        """The same for a frame that the hook has captured (its bound arguments, then its function): frames without tensors are
+        left alone, after a few for ever."""
+        *arguments, function = frame
+        bound = tuple(arguments)
         if self.retired or not reaches_tensors(bound):
             self.without_tensors += 1
             if self.without_tensors >= _LOOKS and not self.specializations:
                 self.cell.flags |= DISABLED
             return LEAVE_FRAME
-        return self.miss(bound)
+        assert isinstance(function, FunctionType)
+        return self.miss(bound, function)
 
-    def _note_miss(self, bound: tuple[object, ...]) -> None:
+    def _note_miss(self, arguments: tuple[object, ...]) -> None:
         kinds = set()
         for n, specialization in enumerate(self.roots):
-            why = first_failure(specialization.trace, (*bound, self.function))
+            why = first_failure(specialization.trace, arguments)
             kinds.add(why.kind if why else "")
             text = f"specialization {n}: {why.text}" if why else f"specialization {n}: applies (published meanwhile)"
             self.last_misses.append(text)

@@ -110,3 +110,17 @@ def test_generators_run() -> None:
     with trident.frame_hook():
         for _ in range(3):
             assert torch.equal(total(X), expected)
+
+
+def test_functions_that_share_a_code_object() -> None:
+    def make(k):
+        def add(x):
+            return x + k
+
+        return add
+
+    one, hundred = make(1), make(100)
+    with trident.frame_hook():
+        for _ in range(4):
+            assert torch.equal(one(X), X + 1)
+            assert torch.equal(hundred(X), X + 100)

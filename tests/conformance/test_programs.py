@@ -533,3 +533,35 @@ def test_random_numbers_advance_the_generator():
         torch.manual_seed(seed)
         seen = jitted(X), torch.rand(1)
         assert torch.equal(expected[0], seen[0]) and torch.equal(expected[1], seen[1])
+
+
+def unused_division(x, a, b):
+    q = a // b  # noqa: F841
+    return x + 1
+
+
+def unused_range(x, a, b):
+    r = range(a, 10, b)  # noqa: F841
+    return x + 1
+
+
+def folded_by_the_dialect(x, y):
+    return torch.cat([x]), torch.where(x > 0, x, x), x.t().t(), (x + 0) * 1
+
+
+@pytest.mark.parametrize("fn", [unused_division, unused_range])
+def test_exceptions_do_not_vanish_with_their_values(fn):
+    import trident
+
+    jitted = trident.jit(fn)
+    for _ in range(3):
+        assert torch.equal(jitted(X, 7, 2), X + 1)
+    with pytest.raises((ZeroDivisionError, ValueError)) as expected:
+        fn(X, 7, 0)
+    with pytest.raises(type(expected.value)) as seen:
+        jitted(X, 7, 0)
+    assert str(seen.value) == str(expected.value)
+
+
+def test_folders_of_the_dialect_change_nothing():
+    check(folded_by_the_dialect, (X, Y))

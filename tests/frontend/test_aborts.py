@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import traceback
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -228,3 +230,35 @@ def test_recursion_beyond_the_limit() -> None:
 def test_reasons_are_in_the_table() -> None:
     assert INLINE_BLAME <= set(ABORT_REASONS)
     assert str(AbortInfo("frame", "locals", "f.py", 3)) == "a call that reads or changes Python frames: locals (f.py:3)"
+
+
+class Thing:
+    pass
+
+
+@pytest.mark.parametrize("way", ["returned", "raised", "aborted"])
+def test_objects_live_no_longer_than_they_would(way: str) -> None:
+    def f(thing: Thing) -> None:
+        thing.part = Thing()  # type: ignore[attr-defined]
+        other = [thing]
+        if way == "raised":
+            raise ValueError
+        if way == "aborted":
+            locals()
+        other.clear()
+
+    thing = Thing()
+    alive = weakref.ref(thing)
+    gc.disable()
+    try:
+        driver = Driver(f)
+        try:
+            driver(thing)
+        except ValueError:
+            pass
+        driver.outcomes.clear()
+        driver.traces.clear()
+        del thing
+        assert alive() is None
+    finally:
+        gc.enable()

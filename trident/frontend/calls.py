@@ -41,6 +41,11 @@ INLINED = _Inlined()
 _avoided: dict[int, tuple[types.CodeType, str]] = {}
 
 
+def is_own_code(code: types.CodeType) -> bool:
+    """Whether code belongs to Trident itself."""
+    return code.co_filename.startswith(_OWN_CODE)
+
+
 def avoid(code: types.CodeType, why: str) -> None:
     """Do not inline this code any more."""
     _avoided[id(code)] = (code, why)
@@ -189,7 +194,7 @@ class Calls(Objects):
             return "a generator or coroutine"
         if id(function) in registry().opaque:
             return registry().opaque[id(function)][1]
-        if code.co_filename.startswith(_OWN_CODE):
+        if is_own_code(code):
             return "code of Trident"
         if id(code) in _avoided:
             return f"not followed: {_avoided[id(code)][1]}"

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import dis
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import Any, Protocol
 
 from trident.errors import TridentError
 from trident.frontend import iteration, operators
 from trident.frontend.aborts import AbortInfo, Leave, PartlyExecuted, UserRaised
 from trident.frontend.analysis import Instruction, analyse
-from trident.frontend.calls import Calls, avoid
+from trident.frontend.calls import Calls, avoid, is_own_code
 from trident.frontend.core import Services
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
@@ -66,9 +66,13 @@ class Outcome:
 
     def unwrap(self) -> object:
         """The result, or raise what the call raised."""
-        if self.error is not None:
-            raise self.error
-        return self.result
+        error, self.error = self.error, None  # its traceback will hold this frame
+        if error is None:
+            return self.result
+        try:
+            raise error
+        finally:
+            del error
 
 
 class Recorder(Calls):
@@ -150,12 +154,14 @@ class Recorder(Calls):
         return outcome
 
     def release(self) -> None:
-        """Drop every reference to the program's objects (the recorder is part of reference cycles)."""
+        """Drop every reference to the program's objects, and the recorder's own cycle: lifetimes must not wait for the collector."""
         self.frames.clear()
         self.undo.clear()
         self.returned = self.last_result = self.final = None
+        self.pending = None
         self.forget()
-        self.snapshots.invalidate()
+        self.equal_to.clear()
+        self.snapshots.close()
 
     # ----------------------------------------------------------------------------------------------- the way out
     def _stop_before_next(self) -> None:
@@ -223,7 +229,7 @@ class Recorder(Calls):
         try:
             outcome.result = self.services.resume(frames, exc)
         except BaseException as error:
-            outcome.error = error
+            outcome.error = error.with_traceback(_users_part(error.__traceback__))
         return outcome
 
     def _blame(self, reason: str, text: str) -> str:
@@ -261,6 +267,13 @@ class Recorder(Calls):
         if type(entry) is Traced and entry.known_type is None:
             assert type(entry.obj) is cls
             entry.known_type = cls
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of Trident at its beginning."""
+    while trace is not None and is_own_code(trace.tb_frame.f_code):
+        trace = trace.tb_next
+    return trace
 
 
 def _describe_fault(error: Exception) -> str:

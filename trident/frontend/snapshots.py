@@ -82,6 +82,11 @@ class SnapshotWriter:
         self._recorder = recorder
         self._outer: list[tuple[RecordedFrame, _Writing]] = []
 
+    def close(self) -> None:
+        """No more snapshots: let go of the recorder."""
+        self._outer.clear()
+        del self._recorder
+
     def invalidate(self) -> None:
         """A virtual object changed: recipes made from it are stale."""
         self._outer.clear()

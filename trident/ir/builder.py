@@ -31,8 +31,9 @@ _REGISTERED_TORCH_OPS: frozenset[str] = frozenset(
 # Registered operators that the torch dialect's own canonicalization replaces by others, drops, or (any.dims) crashes on: they are
 # written as `torch.operator`, which no pass looks into. A test runs the canonicalizer on every registered operator.
 _REWRITTEN: frozenset[str] = frozenset({
-    "__and__.Scalar", "__or__.Tensor", "_adaptive_avg_pool2d", "_cast_Float", "_cast_Long", "_int_mm", "alias", "any.dims", "detach",
+    "__and__.Scalar", "__or__.Tensor", "_adaptive_avg_pool2d", "_cast_Float", "_cast_Long", "_int_mm", "alias", "any.dims", "cat", "detach",
     "max.other", "max_pool2d_with_indices", "meshgrid", "min.other", "sign", "split.sizes", "stft", "to.dtype_layout", "to.other",
+    "where.self",
 })  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import Any
 from types import ModuleType
+from typing import Any
 
 from torch_mlir import ir
 from torch_mlir.dialects import irdl
@@ -79,8 +79,9 @@ def context() -> ir.Context:
         irdl.load_dialects(ir.Module.parse(irdl_text()))
         interfaces: dict[Effect, Any] = {Effect.PURE: _Pure, Effect.READ: _Read, Effect.WRITE: _Write}
         for op in OPS:
-            # A guard has no result: MLIR would delete one that only reads, and an interface-free op is never touched.
-            if op.effect in interfaces and op.results:
+            # A guard has no result: MLIR would delete one that only reads, and an interface-free op is never touched. Neither is
+            # an op that exits: that exit may be an exception of the user's program, though nobody uses the result.
+            if op.effect in interfaces and op.results and not op.may_exit:
                 interfaces[op.effect].attach(f"trident.{op.name}")
             elif op.effect is Effect.WRITE:
                 _Write.attach(f"trident.{op.name}")

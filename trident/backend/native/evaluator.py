@@ -189,7 +189,7 @@ def _define_capture(module: Module) -> None:
     result = f.variable(answer)
     with f.when(f.equal(answer, decline)):
         f.add_to(entry, _THREAD["suppressed"], 1)
-        missed = f.call(native_callable.MISSED, PTR, cell, on_miss, bound, count)
+        missed = f.call(native_callable.MISSED, PTR, cell, on_miss, bound, f.b.add(count, i64(1)))
         f.add_to(entry, _THREAD["suppressed"], -1)
         f.store(missed, result)
         with f.when(f.equal(missed, module.external_variable("trident_leave_frame"))):

@@ -41,6 +41,9 @@ def _range(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     real = range(start.obj, stop.obj, step.obj)  # type: ignore[arg-type]
     if all(type(part) is Const for part in (start, stop, step)):
         return Const(real)
+    if type(step) is not Const:  # CPython raises for a step of 0, also where the range is never used
+        nonzero = rec.builder.op("ne_int", rec.ssa(step, "int"), rec.builder.int(0))
+        rec.guard(nonzero, True, "branch", f"{rec.name_of(step)} != 0")
     return rec.virtual(real, "range", [start, stop, step])
 
 
