@@ -100,12 +100,14 @@ def test_states_that_nothing_leaves_through_go() -> None:
 def test_dead_pure_code_goes_and_aten_calls_stay() -> None:
     b = TraceBuilder("f", 1)
     t = b.op("unbox_tensor", b.args[0])
-    b.op("add_int", b.op("size", t, dim=0), b.int(1))
+    b.op("lt_int", b.op("size", t, dim=0), b.int(1))
+    b.op("floordiv_int", b.int(1), b.int(0))
     b.state(EMPTY, [])
     b.aten("relu", "", [t], ["tensor"])
     trace = b.ret(b.args[0])
     run_passes(trace, check=True)
-    assert "add_int" not in names(trace) and "size" not in names(trace) and "torch.aten.relu" in names(trace)
+    assert "lt_int" not in names(trace) and "size" not in names(trace) and "torch.aten.relu" in names(trace)
+    assert "floordiv_int" in names(trace)  # its exit is an exception of the user's program
 
 
 def test_bridges_have_no_entry_region() -> None:
