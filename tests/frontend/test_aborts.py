@@ -189,17 +189,19 @@ def test_a_long_trace_is_given_up() -> None:
 
 
 def test_a_callee_that_cannot_be_recorded_is_an_opaque_call_the_next_time() -> None:
-    def reads_frames(k: int) -> int:
-        return len(locals()) + k
+    def changes_class(k: int) -> int:
+        thing = Thing()
+        thing.__class__ = Thing
+        return k + 1
 
     def f(k: int) -> int:
-        return reads_frames(k) + 1
+        return changes_class(k) + 1
 
     driver = Driver(f)
     assert driver(1) == 3
-    assert driver.outcomes[0].abort.reason == "frame" and driver.outcomes[0].blamed.endswith("reads_frames")  # type: ignore[union-attr]
+    assert driver.outcomes[0].abort.reason == "unsupported" and driver.outcomes[0].blamed.endswith("changes_class")  # type: ignore[union-attr]
     assert driver(1) == 3
-    assert [c.callee.rpartition(".")[2] for c in driver.traces[0].opaque_calls] == ["reads_frames"]
+    assert [c.callee.rpartition(".")[2] for c in driver.traces[0].opaque_calls] == ["changes_class"]
     assert driver(2) == 4 and driver.hits == 1
 
 

@@ -281,7 +281,7 @@ class Calls(Objects):
     def call_pure(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call within the current instruction; the code called must have no effects (guards in it exit at this instruction)."""
         saved = (self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction, self.executed,
-                 self.last_result)
+                 self.harmless, self.last_result)
         depth = len(self.frames)
         if not self.pure_base:
             self.pure_base, self.pure_births = depth, self.births
@@ -294,7 +294,7 @@ class Calls(Objects):
         finally:
             self.pending = None
             (self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction, self.executed,
-             self.last_result) = saved
+             self.harmless, self.last_result) = saved
         assert isinstance(answer, Value)
         return answer
 

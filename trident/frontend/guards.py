@@ -19,7 +19,7 @@ from trident.frontend.aborts import Leave, RecorderBug
 from trident.frontend.core import Core
 from trident.frontend.frames import Entry
 from trident.frontend.values import Const, Traced, Value, Virtual
-from trident.frontend.virtuals import MUTABLE, make_function, maker_of
+from trident.frontend.virtuals import C_METHODS, MUTABLE, bind_method, make_function, maker_of
 from trident.ir import NULL, OpaqueCall
 
 # Immutable classes whose instances are promoted by value, and the op that compares; models add theirs.
@@ -270,7 +270,8 @@ class Guarding(Core):
             return self.make_call(cls, [made], (), getattr(cls, "__name__", "tuple"))
         if kind == "instance":
             return self._make_instance(virtual, items)
-        if kind == "iterator" and virtual.state["pos"] == 0 and virtual.state["how"] in ("seq", "reversed"):
+        if kind == "iterator" and virtual.state["pos"] == 0 and virtual.state["how"] in ("seq", "reversed") \
+                and virtual.state.get("start") in (None, len(virtual.items[0].obj)):  # type: ignore[union-attr, arg-type]
             return self.make_call(iter if virtual.state["how"] == "seq" else reversed, items, (), "iterator")
         if kind == "list":
             return builder.op("build_list", values=items)
@@ -283,6 +284,8 @@ class Guarding(Core):
             made, cls = builder.op("build_dict", values=flat), virtual.state.get("cls", dict)
             return made if cls is dict else self.make_call(cls, [made], (), cls.__name__)  # type: ignore[attr-defined]
         maker = _C_MAKERS.get(kind)
+        if kind == "method" and type(virtual.items[0].obj) in C_METHODS:  # type: ignore[union-attr]
+            maker = bind_method
         kwnames: tuple[str, ...] = ()
         if maker is None or any(item is None for item in items):
             present = [item for item in items if item is not None]

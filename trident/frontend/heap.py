@@ -94,6 +94,7 @@ class Heap(Guarding):
     def note_store(self, owner: dict[Any, Any] | list[Any] | types.CellType, key: str, value: Entry, pin_kind: PinKind) -> None:
         """The trace has stored (or, with NULL, deleted) under a key of a constant."""
         place = (id(owner), key)
+        self.stores += 1
         if (pin_kind, id(owner), key) in self._pinned:
             self.overwritten.add(place)
         self._pinned.pop((PinKind.DICT_KEYS, id(owner), ""), None)

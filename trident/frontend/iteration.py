@@ -31,6 +31,8 @@ class _End:
 END = _End()
 SENTINEL = object()  # what `next(it, SENTINEL)` yields at the end, in traces
 _PLAIN_SEQUENCES = (tuple, str, bytes, range)
+_DICTS: tuple[dict[str, int], ...] = ({}, OrderedDict())
+_SIZED = (dict, OrderedDict, *(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items())))
 
 
 # --------------------------------------------------------------------------------------------------------- known items
@@ -69,11 +71,11 @@ def traced_pairs(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None
     from trident.frontend.handlers.build import ordered_pairs
 
     known: Any = value.facts.get("pairs")
-    if known is not None and known[0] == rec.epoch:
+    if known is not None and known[0] == (rec.epoch, rec.stores):
         return known[1]  # type: ignore[no-any-return]
     pairs = ordered_pairs(rec, value)
     if pairs is not None:
-        value.facts["pairs"] = (rec.epoch, pairs)
+        value.facts["pairs"] = ((rec.epoch, rec.stores), pairs)
     return pairs
 
 
@@ -220,6 +222,10 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
 def sequence_iterator(rec: Recorder, source: Value, how: str = "seq") -> Virtual:
     """A virtual iterator over a sequence."""
     real = reversed(source.obj) if how == "reversed" else iter(source.obj)  # type: ignore[call-overload]
+    if how == "reversed":  # a list may change meanwhile: it began where the list ended
+        return rec.virtual(real, "iterator", [source], how=how, pos=0, start=len(source.obj))  # type: ignore[arg-type]
+    if type(source.obj) in _SIZED:  # must not change its size meanwhile
+        return rec.virtual(real, "iterator", [source], how=how, pos=0, size=len(source.obj))  # type: ignore[arg-type]
     return rec.virtual(real, "iterator", [source], how=how, pos=0)
 
 
@@ -231,14 +237,22 @@ def advance(rec: Recorder, iterator: Virtual) -> Any:
     rec.mutation(iterator)
     if item is END:  # an iterator that has ended stays so, even if its list grows
         saved = iterator.obj, iterator.state["how"], iterator.items
+        parts = _reachable(rec, iterator)[:-1]  # a zip has taken items of those before the one that ended
+        before = [part.obj for part in parts]
 
         def undo() -> None:
             iterator.obj, iterator.state["how"], iterator.items = saved
+            for part, obj in zip(parts, before, strict=True):
+                part.obj = obj
 
         rec.undo.append(undo)
+        for part in parts:
+            part.obj = maker_of(part)(*[item.obj for item in part.items])
         iterator.obj, iterator.state["how"], iterator.items = iter(()), "done", []
         return END
-    rec.execute_part(next, iterator.obj, SENTINEL)
+    real = rec.execute_part(next, iterator.obj, SENTINEL)
+    if "size" in iterator.state and type(item) is Const and real is not item.obj:
+        rec.abort("unsupported", "a dict that changes while it is iterated over")
     return item
 
 
@@ -248,10 +262,13 @@ def step(rec: Recorder, iterator: Virtual) -> Any:
     pos: int = state["pos"]  # type: ignore[assignment]
     match state["how"]:
         case "seq":
+            if "size" in state and state["size"] != len(iterator.items[0].obj):  # type: ignore[arg-type]
+                rec.abort("raised", "a dict changed size during iteration")
             item = _sequence_item(rec, rec.resolve(iterator.items[0]), pos)
         case "reversed":
             items = known_items(rec, iterator.items[0])
-            item = None if items is None else items[len(items) - 1 - pos] if pos < len(items) else END
+            at: int = state["start"] - 1 - pos  # type: ignore[operator]
+            item = None if items is None else items[at] if 0 <= at < len(items) else END
         case "enumerate":
             part = step(rec, rec.resolve(iterator.items[0]))  # type: ignore[arg-type]
             item = part

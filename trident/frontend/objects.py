@@ -165,7 +165,7 @@ class Objects(Heap):
             self.pin_class_of(obj, self.name_of(value))
         getter = self.read_type(cls, "__getattribute__")
         if not _is_generic(getter, "__getattribute__"):
-            if isinstance(getter, types.FunctionType):
+            if isinstance(getter, types.FunctionType) and self.read_type(cls, "__getattr__") is NULL:
                 return Access("call", Const(getter, f"{cls.__qualname__}.__getattribute__"), args=(value, Const(name)))
             return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
         return self.lookup_generic(value, name, text)
@@ -327,6 +327,8 @@ class Objects(Heap):
         """How `value.name = …` is done: "value" (into the instance dict), "call" (of `value` with args + item) or "opaque"."""
         value = self.resolve(value)
         obj = value.obj
+        if name == "__class__":
+            raise Leave("unsupported", "an assignment to __class__")
         if type(value) is Traced:
             value = self.traced_owner(value)
             if type(value) is Traced:

@@ -355,13 +355,25 @@ def _equal_items(rec: Recorder, left: list[Value], right: list[Value]) -> bool |
     if len(left) != len(right):
         return False
     for one, other in zip(left, right, strict=True):
-        one, other = rec.resolve(one), rec.resolve(other)
-        if one is other or type(one) is type(other) is Const and one.obj is other.obj:
-            continue
-        same = equal(rec, one, other)
+        same = equal_item(rec, one, other)
         if same is not True:
             return same
     return True
+
+
+def equal_item(rec: Recorder, a: Value, b: Value) -> bool | None:
+    """`a is b or a == b` as containers compare their items; None where it cannot be decided."""
+    a, b = rec.resolve(a), rec.resolve(b)
+    if a is b or type(a) is type(b) is Const and a.obj is b.obj:
+        return True
+    if not (type(a.obj) is type(b.obj) is float) or any(type(v) is Traced and v.kind != "object" for v in (a, b)):
+        return equal(rec, a, b)
+    if a.obj != a.obj or b.obj != b.obj:
+        return None  # the same NaN is equal to itself
+    same = equal(rec, a, b)
+    if same is False and type(a) is type(b) is Traced:
+        decide(rec, compare(rec, "eq", a, a))
+    return same
 
 
 def decide(rec: Recorder, cond: Value) -> bool:

@@ -44,7 +44,7 @@ class Options(Protocol):
 
 MAX_INSTRUCTIONS = 200_000
 # Reasons for which the inlined function in which a recording ended is an opaque call in the next one.
-INLINE_BLAME = frozenset({"opcode", "frame", "unsupported", "promote", "raised", "internal"})
+INLINE_BLAME = frozenset({"opcode", "unsupported", "promote", "raised", "internal"})
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class Recorder(Calls):
 
     def _settle(self) -> None:
         """After a fault: complete the current instruction if it was executed, else let CPython begin it anew."""
-        if self.executed:
+        if self.executed and not self.harmless:
             self._complete_instruction()
             return
         for undo in reversed(self.undo):
@@ -304,6 +304,7 @@ def record(function: FunctionType, bound: tuple[object, ...], services: Services
             locals_[n].known_type = type(obj)  # type: ignore[union-attr]
     if code.co_freevars or _reads_globals(info):
         rec.guard_identity(own, f"the function is {function.__qualname__}")
+    rec.pin_function(function, function.__qualname__)  # `__code__` can be assigned
     return rec.run()
 
 

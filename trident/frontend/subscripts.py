@@ -289,10 +289,7 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
 
 def _among(rec: Recorder, items: list[Value], item: Value) -> bool | None:
     for known in items:
-        known = rec.resolve(known)
-        if known is item or type(known) is type(item) is Const and known.obj is item.obj:
-            return True
-        same = operators.equal(rec, known, item)
+        same = operators.equal_item(rec, known, item)
         if same is None:
             return None
         if same:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
 
 from trident.frontend.values import Virtual
@@ -91,6 +91,13 @@ def make_function(code: CodeType, globals_: dict[str, Any], defaults: Any, kwdef
     return function
 
 
+def bind_method(function: Any, owner: object) -> object:
+    """The method that an attribute access makes of what it found in the type."""
+    if type(function) in C_METHODS:
+        return function.__get__(owner, type(owner))
+    return MethodType(function, owner)
+
+
 def _range(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
     return range(*items)
 
@@ -108,6 +115,13 @@ def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> objec
         return enumerate(items[0], pos + state["start"])
     if how == "done":
         return iter(())
+    if how == "reversed" and type(items[0]) is list:
+        at = state["start"] - 1 - pos
+        if at >= len(items[0]):
+            return iter(())
+        backwards = reversed(items[0])
+        backwards.__setstate__(at)  # type: ignore[attr-defined]
+        return backwards
     made = reversed(items[0]) if how == "reversed" else iter(items[0])
     for _ in range(pos):
         next(made)
@@ -137,7 +151,7 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "set": lambda items, keys, state: set(items),
     "slice": _slice,
     "cell": _cell,
-    "method": lambda items, keys, state: MethodType(*items),
+    "method": lambda items, keys, state: bind_method(*items),
     "function": _function,
     "range": _range,
     "view": _view,
@@ -147,4 +161,5 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "partial": _partial,
 }
 _PRIVATE = ("birth", "traced", "content")  # keys of `Virtual.state` that mean something only within one recording
+C_METHODS = (MethodDescriptorType, WrapperDescriptorType)
 MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance"})

@@ -218,7 +218,8 @@ class TraceBuilder:
         return self._create("torch.prim.ListConstruct", items, [result], {})[0]
 
     # -------------------------------------------------------------------------------------------------------- ATen
-    def aten(self, name: builtins.str, overload: builtins.str, operands: Sequence[ir.Value], results: Sequence[builtins.str]) -> Sequence[ir.Value]:
+    def aten(self, name: builtins.str, overload: builtins.str, operands: Sequence[ir.Value],
+             results: Sequence[builtins.str]) -> Sequence[ir.Value]:
         """An ATen operator, all of its schema's arguments given in order.
 
         name: without namespace ("add"); overload: "" or e.g. "Tensor"; results: keys of `ops.TYPES` (an in-place or out

@@ -141,7 +141,8 @@ OPS: tuple[OpSpec, ...] = (
     _row("grad_enabled", "", "bool", "", R, "torch.is_grad_enabled()"),
     _row("set_grad_enabled", "bool", "", "", W, "torch._C._set_grad_enabled"),
     _row("inference_mode", "", "bool", "", R, "torch.is_inference_mode_enabled()"),
-    _row("torch_function_modes", "", "int", "", R, "number of active TorchFunctionModes; -1 while __torch_function__ is disabled or torch.jit.trace is at work"),
+    _row("torch_function_modes", "", "int", "", R,
+         "number of active TorchFunctionModes; -1 while __torch_function__ is disabled or torch.jit.trace works"),
     # Python objects
     _row("build_tuple", "values*", "object", "", R, "a new tuple"),
     _row("build_list", "values*", "object", "", R, "a new list"),

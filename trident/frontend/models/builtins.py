@@ -344,6 +344,8 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     owner, name = args[0], args[1].obj
     if type(owner) is Traced or type(owner) is Virtual and owner.kind != "instance" or isinstance(owner.obj, type | types.ModuleType):
         return NotModelled
+    if name == "__class__":
+        rec.abort("unsupported", "an assignment to __class__")
     of_type = rec.read_type(type(owner.obj), name)
     if hasattr(type(of_type), "__set__") or not hasattr(owner.obj, "__dict__"):
         return NotModelled

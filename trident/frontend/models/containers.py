@@ -103,7 +103,7 @@ def _index(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     items = rec.known_items(args[0]) if len(args) == 2 and not kwargs else None
     for n, item in enumerate(items or ()):
         item = rec.resolve(item)
-        same = item is args[1] or operators.equal(rec, item, args[1])
+        same = operators.equal_item(rec, item, args[1])
         if same is None:
             return NotModelled
         if same:
@@ -117,7 +117,7 @@ def _count(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         return NotModelled
     total = 0
     for item in items:
-        same = rec.resolve(item) is args[1] or operators.equal(rec, item, args[1])
+        same = operators.equal_item(rec, item, args[1])
         if same is None:
             return NotModelled
         total += bool(same)

@@ -40,8 +40,10 @@ def _int(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if kind == "bool":
         return rec.result(int(value.obj), rec.ssa(value, "int"))  # type: ignore[call-overload]
     if kind == "float":
+        if not -2.0**63 <= value.obj < 2.0**63:  # type: ignore[operator]
+            return NotModelled  # a larger int, or the error of an infinity or a NaN
         real = rec.execute(int, value.obj)
-        return rec.result(real, rec.op("float_to_int", rec.ssa(value, "float"))) if fits(real) else NotModelled
+        return rec.result(real, rec.op("float_to_int", rec.ssa(value, "float")))
     return NotModelled
 
 
@@ -109,6 +111,8 @@ def _extreme_by_comparison(rec: Recorder, name: str, items: list[Value]) -> Answ
     """For numbers of other types: each comparison is a branch."""
     if not all(type(item.obj) in (int, float, bool) and rec.number_kind(item) is not None for item in items):
         return NotModelled
+    if any(type(item.obj) is float for item in items) and any(type(item.obj) is int and abs(item.obj) > 2**53 for item in items):
+        return NotModelled  # such a comparison is not made on floats
     best = items[0]
     for item in items[1:]:
         if operators.decide(rec, operators.compare(rec, "lt" if name == "min" else "gt", item, best)):

@@ -1,0 +1,179 @@
+"""Programs that once gave another result than CPython: each function is the smallest that did."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from driver import Driver, check
+
+import trident
+from trident.frontend import calls
+
+ONE = torch.ones(1)
+HELD = {"a": 1}
+NAN = float("nan")
+
+
+class Base:
+    def name(self) -> str:
+        return "base"
+
+
+class Other(Base):
+    def name(self) -> str:
+        return "other"
+
+
+class Dynamic:
+    def __getattribute__(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self, name: str) -> str:
+        return f"dynamic {name}"
+
+
+DYNAMIC = Dynamic()
+
+
+def test_int_of_a_large_float() -> None:
+    def f(a: float) -> int:
+        return int(a)
+
+    check(f, (1e20,), (2.5,), (-2.0**63,), (2.0**63,), (float("inf"),), (NAN,), recorded=False)
+
+
+def test_min_of_a_float_and_a_large_int() -> None:
+    def f(a: float, b: int) -> Any:
+        return min(a, b), max(a, b)
+
+    check(f, (0.0, 2**53 + 1), (0.0, 1), (2.0, 1), recorded=False)
+
+
+def test_code_of_the_function_assigned() -> None:
+    def f(x: Any) -> Any:
+        return x + 1
+
+    def g(x: Any) -> Any:
+        return x - 1
+
+    jitted = trident.jit(f)
+    assert [float(jitted(ONE)) for _ in range(3)] == [2.0] * 3
+    f.__code__ = g.__code__
+    assert [float(jitted(ONE)) for _ in range(3)] == [0.0] * 3
+
+
+def test_reversed_list_that_grows() -> None:
+    def f(n: int) -> Any:
+        items, seen = [1, 2, n], []
+        for item in reversed(items):
+            seen.append(item)
+            if len(items) < 6:
+                items.append(item * 10)
+        return items, seen
+
+    def escaping(n: int) -> Any:
+        items = [1, n]
+        backwards = reversed(items)
+        items.append(9)
+        return backwards
+
+    check(f, (3,), (4,), recorded=False)
+    driver = Driver(escaping)
+    assert [list(driver(2)) for _ in range(3)] == [[2, 1]] * 3
+
+
+def test_zip_takes_an_item_of_the_first() -> None:
+    def f(n: int) -> Any:
+        first, total = iter([n, 2, 3, 4, 5]), 0
+        for a, _ in zip(first, [7], strict=False):
+            total += a
+        return total, next(first), sorted(first)
+
+    check(f, (1,), (4,))
+
+
+def test_dict_that_shrinks_while_it_is_iterated() -> None:
+    def f(n: int) -> None:
+        made = {"a": n, "b": 2}
+        for key in made:
+            del made[key]
+
+    check(f, (1,), recorded=False)
+
+
+def test_getattr_behind_getattribute() -> None:
+    def f(n: int) -> Any:
+        return DYNAMIC.absent, n + 1
+
+    driver = check(f, (1,), (2,))
+    assert all(outcome.abort is None for outcome in driver.outcomes)
+
+
+def test_class_assigned() -> None:
+    def f(n: int) -> Any:
+        made = Base()
+        made.__class__ = Other
+        return type(made).__name__, isinstance(made, Other), made.name(), n
+
+    def by_object(n: int) -> Any:
+        made = Base()
+        object.__setattr__(made, "__class__", Other)
+        return type(made).__name__, isinstance(made, Other), made.name(), n
+
+    check(f, (1,), recorded=False)
+    check(by_object, (1,), recorded=False)
+
+
+def test_argument_that_is_a_constant_dict() -> None:
+    def f(given: dict[str, int]) -> Any:
+        before = list(given)
+        HELD["new"] = 1
+        after, values = list(given), list(given.values())
+        del HELD["new"]
+        return before, after, values, len(given)
+
+    jitted = trident.jit(f)
+    for _ in range(3):
+        assert jitted({"a": 1}) == f({"a": 1})
+    for _ in range(3):
+        assert jitted(HELD) == f(HELD) == (["a"], ["a", "new"], [1, 1], 1)
+
+
+def test_bound_c_methods() -> None:
+    def f(x: Any) -> Any:
+        return [1].append, x.add
+
+    jitted = trident.jit(f)
+    for _ in range(3):
+        assert [type(method) for method in jitted(ONE)] == [type(method) for method in f(ONE)]
+
+
+def test_the_same_nan() -> None:
+    def among(a: float, b: float) -> Any:
+        return a in (b,)
+
+    def equal(a: float, b: float) -> Any:
+        return (a,) == (b,)
+
+    def count(a: float, b: float) -> Any:
+        return (a, b).count(a)
+
+    for function in (among, equal, count):
+        for first in ((1.0, 2.0), (1.0, 1.0), (NAN, NAN)):
+            jitted = trident.jit(function)
+            for args in (first, first, first, (NAN, NAN), (3.0, NAN), (NAN, 3.0), (NAN, NAN), (2.0, 2.0)):
+                assert jitted(*args) == function(*args), (function, first, args)
+
+
+def test_helper_that_reads_frames() -> None:
+    def where() -> str:
+        return sys._getframe(1).f_code.co_name
+
+    def f(x: Any) -> Any:
+        return where(), x + 1
+
+    calls._avoided.clear()
+    jitted = trident.jit(f)
+    assert [jitted(ONE)[0] for _ in range(4)] == ["f"] * 4
