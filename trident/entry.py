@@ -61,7 +61,7 @@ _LOOKS = 3
 _STRANGERS = 8
 """Misses in a row because an argument is another object after which the function is left to CPython."""
 
-_LONGEST_SKIP, _KEPT_ABORTS = 1024, 64
+_LONGEST_SKIP, _KEPT_ABORTS, _DETOURS = 1024, 64, 16
 
 _all: weakref.WeakSet[Entry] = weakref.WeakSet()
 _recording = threading.RLock()
@@ -93,6 +93,7 @@ class Entry:
         self.last_misses: deque[str] = deque(maxlen=16)
         self.side_exits = 0
         self.failed = 0  # recordings in a row that gave no trace
+        self.detours = 0  # recordings that ended at a callee which the next one does not follow
         self.skip = 0  # misses that go to CPython before the next recording
         self.raised = 0  # recordings in a row that ended with an exception of the user's
         self.strangers = 0  # misses in a row because an argument was another object
@@ -188,7 +189,8 @@ class Entry:
         record_ms = (time.perf_counter() - start) * 1e3
         complaint: StrictError | None = None
         if outcome.abort is not None:
-            complaint = self._aborted(Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line))
+            abort = Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line)
+            complaint = self._aborted(abort, progress=bool(outcome.blamed))
         elif outcome.overwritten:  # the next call records it with these demoted
             self.options.demoted.update(outcome.overwritten)
             where = self.function.__code__
@@ -199,11 +201,9 @@ class Entry:
                 self.failed = 1
         elif outcome.trace is not None:
             complaint = self._compile(outcome.trace, record_ms, publish)
-        if outcome.error is not None:
-            raise outcome.error
-        if complaint is not None:
+        if complaint is not None and outcome.error is None:
             raise complaint
-        return outcome.result
+        return outcome.unwrap()
 
     def _compile(self, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> StrictError | None:
         if self.options.strict and trace.opaque_calls:
@@ -235,8 +235,11 @@ class Entry:
             log.write("opaque", f"{self.name}: {call.callee}: {call.reason} ({call.file}:{call.line})")
         return None
 
-    def _aborted(self, abort: Abort) -> StrictError | None:
-        """Note an abort and its consequences; what a strict function raises for it."""
+    def _aborted(self, abort: Abort, *, progress: bool = False) -> StrictError | None:
+        """Note an abort and its consequences; what a strict function raises for it.
+
+        progress: the next recording will get further, because what ended this one is an opaque call from now on.
+        """
         if len(self.aborts) < _KEPT_ABORTS:
             self.aborts.append(abort)
         log.write("aborts", f"{self.name}: {abort.reason}: {abort.text} ({abort.file}:{abort.line})")
@@ -244,7 +247,8 @@ class Entry:
             self.raised += 1
             self.skip = min(2**self.raised, _LONGEST_SKIP)
             return None
-        self.failed += 1
+        self.detours += progress
+        self.failed += not progress or self.detours > _DETOURS
         if self.options.strict:
             return StrictError(f"{self.name} could not be recorded: {abort.reason}: {abort.text}\n  at {abort.file}:{abort.line}")
         if self.failed >= self.options.max_aborts:

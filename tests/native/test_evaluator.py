@@ -88,7 +88,7 @@ class Capture:
     def __init__(self, *functions: FunctionType, dispatch: str = "", miss: Callable[[tuple[Any, ...]], object] | None = None) -> None:
         self.cells = {f.__code__: EntryCell(NATIVE.address(dispatch) if dispatch else 0) for f in functions}
         self.asked: list[CodeType] = []
-        self.miss = miss or (lambda bound: ("miss", *bound))
+        self.miss = miss or (lambda bound: ("miss", *bound[:-1]))  # the last one is the function
         self.hook = FrameHook(self.decide)
 
     def decide(self, code: CodeType, function: FunctionType) -> Any:

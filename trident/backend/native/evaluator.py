@@ -436,8 +436,8 @@ class FrameHook:
 
     `decide(code, function)` is asked once per code object: None leaves its frames to CPython for ever; `(cell, miss)`, or an
     object with these attributes, captures them: `cell.dispatch` is called with the bound arguments, as for a native callable,
-    and `miss(bound)` where it does not answer. No frame of the thread is captured while `decide` or `miss` runs. An exception
-    from `decide` is raised by the call.
+    and `miss((*bound, function))` where it does not answer; it may return LEAVE_FRAME. No frame of the thread is captured while
+    `decide` or `miss` runs. An exception from `decide` is raised by the call.
 
     `install` and `remove` (or `with`) concern the calling thread and nest, also with other hooks: the last one installed decides.
     """
