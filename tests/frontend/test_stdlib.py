@@ -26,8 +26,9 @@ def _run(tests: list[str]) -> None:
     worker = Path(__file__).with_name("stdlib_worker.py")
     command = [sys.executable, str(worker), LIMIT, *(f"test.test_{test}" for test in tests)]
     root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500, cwd=root,
-                          env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"})
+                          env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
     results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"test"')]
     assert done.returncode == 0 and len(results) == len(tests), done.stderr[-3000:]
     for result in results:

@@ -104,6 +104,9 @@ def _define_find(module: Module) -> None:
     f.ret(NULL)
 
 
+_ASKS = 4
+
+
 def _define_verdict(module: Module) -> None:
     """The record of the active hook for a code object.
 
@@ -127,14 +130,21 @@ def _define_verdict(module: Module) -> None:
     entry, code, function = f.args
     frames = f.load(entry, _THREAD["frames"], I64)
     f.add_to(entry, _THREAD["suppressed"], 1)
-    answer = f.call("PyObject_CallFunctionObjArgs", PTR, f.load(entry, _THREAD["consult"]), code, function, NULL)
+    for _ in range(_ASKS):  # another thread's hook may put its own record there meanwhile
+        answer = f.call("PyObject_CallFunctionObjArgs", PTR, f.load(entry, _THREAD["consult"]), code, function, NULL)
+        with f.when(f.is_null(answer)):
+            f.add_to(entry, _THREAD["suppressed"], -1)
+            f.store(frames, entry, _THREAD["frames"])
+            f.ret(NULL)
+        f.decref(answer)
+        record = f.call("known", PTR, entry, code)
+        with f.when(f.not_null(record)):
+            f.add_to(entry, _THREAD["suppressed"], -1)
+            f.store(frames, entry, _THREAD["frames"])  # asking is nobody's frame
+            f.ret(record)
     f.add_to(entry, _THREAD["suppressed"], -1)
-    f.store(frames, entry, _THREAD["frames"])  # asking is nobody's frame
-    with f.when(f.is_null(answer)):
-        f.ret(NULL)
-    f.decref(answer)
-    record = f.call("known", PTR, entry, code)
-    f.ret(f.b.select(f.is_null(record), module.external_variable(MISS_SYMBOL), record))
+    f.store(frames, entry, _THREAD["frames"])
+    f.ret(module.external_variable(MISS_SYMBOL))
 
 
 def _unfit(f: Function, frame: ir.Value, throwflag: ir.Value) -> ir.Value:
