@@ -31,7 +31,7 @@ from trident.backend.scm import SCM, HostProgram
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
 from trident.frontend.recorder import Outcome, record, record_bridge
-from trident.ir import GuardInfo, PinKind, Trace, rebuild
+from trident.ir import PinKind, Trace, rebuild
 from trident.ir.pins import holds
 from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport
@@ -351,4 +351,4 @@ def all_entries() -> list[Entry]:
     return list(_all)
 
 
-__all__ = ["Entry", "GuardInfo", "Services", "StrictError", "all_entries", "call_bound", "services"]
+__all__ = ["Entry", "Services", "StrictError", "all_entries", "call_bound", "services"]
