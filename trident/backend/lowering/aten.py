@@ -3,19 +3,19 @@
 Owns one rule for all operators, and one conversion per kind of C++ parameter. What must hold: nothing is passed that the table in
 `native.aten_abi` does not describe; an operand that does not fit its parameter is refused at compile time.
 
-May import: lowering.*, native.aten_abi, native.frame, native.torch_layouts.
+May import: lowering.*, native.aten_abi, native.frame, native.keys, native.torch_layouts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from trident.backend.lowering.arguments import Conversions, unsupported
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import ATEN, LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
-from trident.backend.native import aten_abi, engine, torch_layouts
+from trident.backend.native import aten_abi, engine, keys, torch_layouts
 from trident.backend.native.aten_abi import AtenSignature, CxxType, Passing, ResultKind, UnsupportedOperator
 from trident.backend.native.frame import SlotKind
 
@@ -90,20 +90,63 @@ class _Call:
         self._add("i64", flag)
 
 
-def _argument(call: _Call, conversions: Conversions, name: str, cxx: CxxType, value: Value) -> None:
-    convert = getattr(conversions, f"make_{cxx.kind}")
-    made = convert(name, cxx, value)
-    match cxx.passing:
-        case Passing.POINTER:
-            call.pointer(made)
-        case Passing.DOUBLE:
-            call.double(made)
-        case Passing.OPT_DOUBLE:
-            call.optional_double(*made)
-        case Passing.MEMORY:
-            call.memory(made)
-        case Passing.WORDS:
-            call.words(made)
+    def argument(self, cxx: CxxType, made: Any) -> None:
+        """Pass what a conversion has made."""
+        match cxx.passing:
+            case Passing.POINTER:
+                self.pointer(made)
+            case Passing.DOUBLE:
+                self.double(made)
+            case Passing.OPT_DOUBLE:
+                self.optional_double(*made)
+            case Passing.MEMORY:
+                self.memory(made)
+            case Passing.WORDS:
+                self.words(made)
+
+
+class _Invocation:
+    """The call of an operator, with its arguments made."""
+
+    def __init__(self, f: Function, op: Op, found: AtenSignature, conversions: Conversions, result: _Result) -> None:
+        self.f = f
+        self.found = found
+        self.result = result
+        self.made = [(argument.type, getattr(conversions, f"make_{argument.type.kind}")(argument.name, argument.type, operand))
+                     for argument, operand in zip(found.arguments, op.operands, strict=True)]
+        self.tensors = [value for argument, value in zip(found.arguments, op.operands, strict=True)
+                        if argument.type.kind in keys.TENSORS and value.kind == "tensor"]
+
+    def _call(self, symbol: str, site: int, *key_set: str) -> str:
+        call = _Call(self.f)
+        if self.found.hidden_result:
+            call.pointer(self.result.address)
+        call.words(list(key_set))
+        for cxx, made in self.made:
+            call.argument(cxx, made)
+        return self.f.may_throw(symbol, self.result.returned, call.arguments, site, ", ".join(call.declared))
+
+    def through_dispatcher(self, site: int) -> str:
+        """The register of the result, "" where it comes through memory."""
+        return self._call(self.found.symbol, site)
+
+    def below_autograd(self, site: int, below: keys.BelowAutograd) -> str:
+        """The same where the test says at run time that the autograd kernel would do nothing, else through the dispatcher."""
+        f = self.f
+        fast, slow, on = f.new_label(), f.new_label(), f.new_label()
+        tensors = [f"ptr {f.tensor(value)}" for value in self.tensors]
+        known = "ptr %frame", f"ptr {f.pointer(below.slot)}", f"i64 {below.kernel}"
+        key_set = f.call(f"trident_below{len(tensors)}", "i64", *known, *tensors)
+        f.line(f"br i1 {f.value(f'icmp eq i64 {key_set}, 0')}, label %{slow}, label %{fast}")
+        f.block(fast)
+        self._call(below.symbol, site, key_set)
+        f.call("trident_below_done", "void", "ptr %frame")
+        f.line(f"br label %{on}")
+        f.block(slow)
+        self.through_dispatcher(site)
+        f.line(f"br label %{on}")
+        f.block(on)
+        return ""
 
 
 @rule(ATEN, leaves=True)
@@ -119,17 +162,14 @@ def aten(f: Function, op: Op) -> None:
     _check_results(op, found)
     f.drop_gil()
     conversions = Conversions(f, op, found.name)
-    call = _Call(f)
     result = _RESULTS[found.result](f, op, found)
-    if found.hidden_result:
-        call.pointer(result.address)
-    for argument, operand in zip(found.arguments, op.operands, strict=True):
-        _argument(call, conversions, argument.name, argument.type, operand)
+    invocation = _Invocation(f, op, found, conversions, result)
     site = f.site(op.name.removeprefix("torch."), is_raise=True, slots=result.slots)
     if not f.warns:
         f.warns = True
         f.call("trident_warnings_begin", "void", "ptr %frame")
-    reg = f.may_throw(found.symbol, result.returned, call.arguments, site, ", ".join(call.declared))
+    below = keys.below_autograd(found) if invocation.tensors else None
+    reg = invocation.through_dispatcher(site) if below is None else invocation.below_autograd(site, below)
     conversions.release()
     result.finish(reg)
     # A warning that a filter makes an error is thrown at the same site, with the results in place.

@@ -22,7 +22,10 @@ WARNING_BUFFER: Final = WARNINGS + 8  # std::vector<c10::Warning>: begin, end
 WARNING_IN_EXCEPTION: Final = WARNINGS + 40  # a byte
 WARNINGS_ACTIVE: Final = 80  # nonzero while the handler exists
 RESULTS_VALID: Final = 88  # nonzero while what is thrown is a warning: then the results of the call are in their slots
-SLOTS: Final = 96
+THREAD_KEYS: Final = 96  # -> this thread's dispatch keys, 0 before the first operator that looks at them
+AUTOGRAD_STATE: Final = 104  # -> this thread's c10::AutogradState
+BELOW_AUTOGRAD: Final = 112  # THREAD_KEYS while an operator is called below its autograd kernel, else 0
+SLOTS: Final = 128
 
 # The program table.
 SLOT_COUNT: Final = 0

@@ -13,11 +13,12 @@ Owns them and their names. They are compiled once, on first use, and known to ev
   trident_warnings_begin/end(frame), trident_warned(frame): the last throws
     where a warning became an error
   trident_dispatch(record, bound) -> ptr what the first program that does not miss returns, or the miss marker
-  trident_pins(table, count) -> i1       1 where a pin does not hold
   trident_int_fits(obj) -> i1, trident_unbox_int(obj) -> i64, trident_pow_int(i64, i64, ptr out) -> i1, trident_symint(i64)
   trident_slow_metadata(frame, tensor, which, dim, ptr out) -> i1   1 with a Python exception set and the GIL held
   trident_forget_error(i1 failed) -> i1  its argument; clears the exception where that is 1
   trident_optional_list(ptr out, ptr tensors, count)   a c10::List<optional<Tensor>> of borrowed tensors (NULL: none)
+
+`below` and `pin_runtime` add theirs.
 
 What must hold: all functions that touch Python objects run with the GIL held; the exit functions leave with it held, having
 released everything that the frame owns.
@@ -33,15 +34,15 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import emit, engine, frame, pin_layout, torch_layouts
+from trident.backend.native import below, emit, engine, frame, pin_layout, pin_runtime, torch_layouts
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
 
 FUNCTIONS: Final = (
     "trident_gil_acquire", "trident_gil_release", "trident_release_tensor", "trident_release_vector", "trident_release_list",
     "trident_exit", "trident_raise", "trident_catch", "trident_warnings_begin", "trident_warnings_end", "trident_warned",
-    "trident_pins", "trident_int_fits", "trident_unbox_int", "trident_pow_int", "trident_symint", "trident_slow_metadata",
-    "trident_optional_list", "trident_forget_error", "trident_dispatch",
+    "trident_int_fits", "trident_unbox_int", "trident_pow_int", "trident_symint", "trident_slow_metadata",
+    "trident_optional_list", "trident_forget_error", "trident_dispatch", *below.FUNCTIONS, *pin_runtime.FUNCTIONS,
 )
 
 _CXX_CLASS: Final = int.from_bytes(b"GNUCC++\0", "big")
@@ -261,6 +262,7 @@ def _exits(m: emit.Module) -> None:
     f = m.function("trident_catch", PTR, [PTR, I64, PTR])
     f.function.attributes.add("uwtable")
     base = f.args[0]
+    f.call("trident_below_done", VOID, base)
     # A thread that is being ended (the interpreter shuts down) unwinds through here too: nothing may stop that.
     kind = f.b.lshr(f.load(f.args[2], kind=I64), i64(8))
     with f.when(f.differ(kind, i64(_CXX_CLASS >> 8)), likely=False):
@@ -331,83 +333,6 @@ def _warnings(m: emit.Module) -> None:
         f.store(i64(0), base, frame.RESULTS_VALID)
     f.ret()
     f.function.attributes.add("uwtable")
-
-
-# ------------------------------------------------------------------------------------------------------------------- pins
-
-
-def _pins(m: emit.Module) -> None:
-    f = m.function("trident_pins", I1, [PTR, I64])
-    with f.loop(i64(0), f.args[1]) as index:
-        entry = f.at(f.args[0], f.b.mul(index, i64(frame.PIN_SIZE)))
-        now = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
-        with f.when(f.differ(now, f.load(entry, frame.PIN_EXPECTED, I64)), likely=False):
-            with f.when(f.b.not_(f.call("trident_pin_slow", I1, entry))):
-                f.add_to(entry, frame.PIN_FAILURES, 1)
-                f.ret(ir.Constant(I1, 1))
-    f.ret(ir.Constant(I1, 0))
-
-
-def _pin_slow(m: emit.Module) -> None:
-    """Look again; 1 where the pin holds, and then the word is the expected one from now on."""
-    f = m.function("trident_pin_slow", I1, [PTR], internal=True)
-    entry = f.args[0]
-    slow = f.load(entry, frame.PIN_SLOW)
-    with f.when(f.is_null(slow)):
-        f.ret(ir.Constant(I1, 0))
-    kind, owner = f.load(slow, frame.SLOW_KIND, I64), f.load(slow, frame.SLOW_OWNER)
-    count, items = f.load(slow, frame.SLOW_COUNT, I64), f.load(slow, frame.SLOW_ITEMS)
-    now = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
-
-    def require(condition: ir.Value) -> None:
-        with f.when(f.b.not_(condition)):
-            f.ret(ir.Constant(I1, 0))
-
-    def renew(word: ir.Value) -> None:
-        f.store(word, entry, frame.PIN_EXPECTED)
-        f.ret(ir.Constant(I1, 1))
-
-    with f.when(f.equal(kind, i64(frame.SlowKind.DICT))):
-        with f.loop(i64(0), count) as index:
-            pair = f.at(items, f.b.mul(index, i64(16)))
-            found = f.call("PyDict_GetItemWithError", PTR, owner, f.load(pair))
-            with f.when(f.is_null(found)):
-                with f.when(f.not_null(f.call("PyErr_Occurred", PTR))):
-                    f.call("PyErr_Clear", VOID)
-                    f.ret(ir.Constant(I1, 0))
-            require(f.equal(found, f.load(pair, 8)))
-        # A lookup may have run code that changed the dict: then the old tag makes the next check look again.
-        renew(now)
-    with f.when(f.equal(kind, i64(frame.SlowKind.TYPE))):
-        with f.loop(i64(0), count) as index:
-            pair = f.at(items, f.b.mul(index, i64(16)))
-            require(f.equal(f.call("_PyType_Lookup", PTR, owner, f.load(pair)), f.load(pair, 8)))
-        word = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
-        valid = f.differ(f.b.and_(word, i64(0xFFFFFFFF)), i64(0))
-        renew(f.b.select(valid, word, i64(frame.NEVER)))
-    with f.when(f.equal(kind, i64(frame.SlowKind.DICT_KEYS))):
-        _same_items(f, owner, count, items, require)
-        renew(now)
-    with f.when(f.equal(kind, i64(frame.SlowKind.NOT_EMPTY))):
-        require(f.differ(now, i64(0)))
-        renew(now)
-    require(f.equal(now, count))  # LIST: the word is the size
-    with f.loop(i64(0), count) as index:
-        require(f.equal(f.load(f.item(f.load(owner, pin_layout.LIST_ITEMS), index)), f.load(f.item(items, index))))
-    f.ret(ir.Constant(I1, 1))
-
-
-def _same_items(f: emit.Function, owner: ir.Value, count: ir.Value, items: ir.Value, require: Any) -> None:
-    """The keys and values of a dict, in order and by identity."""
-    require(f.equal(f.load(owner, pin_layout.SIZE, I64), count))
-    state = f.words(I64, i64(3))
-    f.store(i64(0), state)
-    with f.loop(i64(0), count) as index:
-        more = f.call("PyDict_Next", I32, owner, state, f.at(state, 8), f.at(state, 16))
-        require(f.differ(more, emit.i32(0)))
-        pair = f.at(items, f.b.mul(index, i64(16)))
-        require(f.equal(f.load(state, 8), f.load(pair)))
-        require(f.equal(f.load(state, 16), f.load(pair, 8)))
 
 
 # ------------------------------------------------------------------------------------------------------------------- ints
@@ -594,12 +519,13 @@ def load() -> engine.Compiled:
     torch_layouts.current()
     pin_layout.current()
     m = emit.Module("trident.runtime")
-    for define in (_gil, _release, _release_all, _box, _warnings, _ask, _leave, _exits, _dispatch, _pin_slow, _pins, _ints, _optional_list,
-                   _slow_metadata):
+    for define in (below.define, pin_runtime.define, _gil, _release, _release_all, _box, _warnings, _ask, _leave, _exits, _dispatch,
+                   _ints, _optional_list, _slow_metadata):
         define(m)
     compiled = m.compile(opt=2)
     _check_warning_handler(compiled)
     _check_list(compiled)
     for name in FUNCTIONS:
-        engine.add_symbol(name, compiled.address(name))
+        if name in m.ir.globals:  # without a known layout of dispatch keys nobody asks for what needs it
+            engine.add_symbol(name, compiled.address(name))
     return compiled

@@ -22,7 +22,7 @@ from trident.errors import UnsupportedTorch
 LIBRARIES: Final = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
 OPTIONAL_LIBRARIES: Final = ("libc10_cuda.so", "libtorch_cuda.so")
 
-_ENTRY: Final = re.compile(rb"_ZN2at4_ops([0-9]+)([^\x00]*?)4callE[^\x00]*")
+_ENTRY: Final = re.compile(rb"_ZN2at4_ops([0-9]+)([^\x00]*?)(4call|10redispatch)E[^\x00]*")
 
 
 class MangledError(ValueError):
@@ -73,19 +73,23 @@ def dynamic_strings(path: Path) -> bytes:
 
 
 @cache
-def operator_entries() -> dict[str, str]:
-    """C++ name of every operator (`add_Tensor`) -> mangled symbol of its `at::_ops::…::call`."""
-    strings = dynamic_strings(library_directory() / "libtorch_cpu.so")
-    entries: dict[str, str] = {}
-    for match in _ENTRY.finditer(strings):
+def _entries() -> dict[str, dict[str, str]]:
+    """Method -> C++ name -> symbol, in one pass over the names."""
+    entries: dict[str, dict[str, str]] = {"call": {}, "redispatch": {}}
+    for match in _ENTRY.finditer(dynamic_strings(library_directory() / "libtorch_cpu.so")):
         digits, rest = match[1], match[2]
         # The digits of the length and those that may begin the name are adjacent: take the split that is consistent.
         for cut in range(1, len(digits) + 1):
             name = digits[cut:] + rest
             if int(digits[:cut]) == len(name):
-                entries[name.decode()] = match[0].decode()
+                entries[match[3].lstrip(b"0123456789").decode()][name.decode()] = match[0].decode()
                 break
     return entries
+
+
+def operator_entries(method: str = "call") -> dict[str, str]:
+    """C++ name of every operator (`add_Tensor`) -> mangled symbol of its `at::_ops::…::call`, or `redispatch`."""
+    return _entries()[method]
 
 
 def cxx_name(op: str, overload: str) -> str:
@@ -201,7 +205,7 @@ class _Demangler:
 
 
 def parameter_types(symbol: str) -> tuple[str, ...]:
-    """The parameter types of a mangled function `_ZN<namespaces>4callE<parameters>`, in C++ spelling."""
+    """The parameter types of a mangled function, as `_ZN<namespaces>4callE<parameters>`, in C++ spelling."""
     if not symbol.startswith("_ZN"):
         raise MangledError(symbol)
     parser = _Demangler(symbol)

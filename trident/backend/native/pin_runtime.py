@@ -1,0 +1,98 @@
+"""The native check of pins.
+
+Owns `trident_pins(table, count) -> i1`: 1 where a pin does not hold. What must hold: it runs with the GIL held; a word that differs
+is looked at again by key or item, and remembered where what was pinned is still the same.
+
+May import: llvmlite (through emit), emit, frame, pin_layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from llvmlite import ir
+
+from trident.backend.native import emit, frame, pin_layout
+from trident.backend.native.emit import I1, I32, I64, PTR, VOID, i64
+
+FUNCTIONS: Final = ("trident_pins",)
+
+
+def define(m: emit.Module) -> None:
+    """Add the function to the runtime."""
+    _pin_slow(m)
+    _pins(m)
+
+
+def _pins(m: emit.Module) -> None:
+    f = m.function("trident_pins", I1, [PTR, I64])
+    with f.loop(i64(0), f.args[1]) as index:
+        entry = f.at(f.args[0], f.b.mul(index, i64(frame.PIN_SIZE)))
+        now = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
+        with f.when(f.differ(now, f.load(entry, frame.PIN_EXPECTED, I64)), likely=False):
+            with f.when(f.b.not_(f.call("trident_pin_slow", I1, entry))):
+                f.add_to(entry, frame.PIN_FAILURES, 1)
+                f.ret(ir.Constant(I1, 1))
+    f.ret(ir.Constant(I1, 0))
+
+
+def _pin_slow(m: emit.Module) -> None:
+    """Look again; 1 where the pin holds, and then the word is the expected one from now on."""
+    f = m.function("trident_pin_slow", I1, [PTR], internal=True)
+    entry = f.args[0]
+    slow = f.load(entry, frame.PIN_SLOW)
+    with f.when(f.is_null(slow)):
+        f.ret(ir.Constant(I1, 0))
+    kind, owner = f.load(slow, frame.SLOW_KIND, I64), f.load(slow, frame.SLOW_OWNER)
+    count, items = f.load(slow, frame.SLOW_COUNT, I64), f.load(slow, frame.SLOW_ITEMS)
+    now = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
+
+    def require(condition: ir.Value) -> None:
+        with f.when(f.b.not_(condition)):
+            f.ret(ir.Constant(I1, 0))
+
+    def renew(word: ir.Value) -> None:
+        f.store(word, entry, frame.PIN_EXPECTED)
+        f.ret(ir.Constant(I1, 1))
+
+    with f.when(f.equal(kind, i64(frame.SlowKind.DICT))):
+        with f.loop(i64(0), count) as index:
+            pair = f.at(items, f.b.mul(index, i64(16)))
+            found = f.call("PyDict_GetItemWithError", PTR, owner, f.load(pair))
+            with f.when(f.is_null(found)):
+                with f.when(f.not_null(f.call("PyErr_Occurred", PTR))):
+                    f.call("PyErr_Clear", VOID)
+                    f.ret(ir.Constant(I1, 0))
+            require(f.equal(found, f.load(pair, 8)))
+        # A lookup may have run code that changed the dict: then the old tag makes the next check look again.
+        renew(now)
+    with f.when(f.equal(kind, i64(frame.SlowKind.TYPE))):
+        with f.loop(i64(0), count) as index:
+            pair = f.at(items, f.b.mul(index, i64(16)))
+            require(f.equal(f.call("_PyType_Lookup", PTR, owner, f.load(pair)), f.load(pair, 8)))
+        word = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
+        valid = f.differ(f.b.and_(word, i64(0xFFFFFFFF)), i64(0))
+        renew(f.b.select(valid, word, i64(frame.NEVER)))
+    with f.when(f.equal(kind, i64(frame.SlowKind.DICT_KEYS))):
+        _same_items(f, owner, count, items, require)
+        renew(now)
+    with f.when(f.equal(kind, i64(frame.SlowKind.NOT_EMPTY))):
+        require(f.differ(now, i64(0)))
+        renew(now)
+    require(f.equal(now, count))  # LIST: the word is the size
+    with f.loop(i64(0), count) as index:
+        require(f.equal(f.load(f.item(f.load(owner, pin_layout.LIST_ITEMS), index)), f.load(f.item(items, index))))
+    f.ret(ir.Constant(I1, 1))
+
+
+def _same_items(f: emit.Function, owner: ir.Value, count: ir.Value, items: ir.Value, require: Any) -> None:
+    """The keys and values of a dict, in order and by identity."""
+    require(f.equal(f.load(owner, pin_layout.SIZE, I64), count))
+    state = f.words(I64, i64(3))
+    f.store(i64(0), state)
+    with f.loop(i64(0), count) as index:
+        more = f.call("PyDict_Next", I32, owner, state, f.at(state, 8), f.at(state, 16))
+        require(f.differ(more, emit.i32(0)))
+        pair = f.at(items, f.b.mul(index, i64(16)))
+        require(f.equal(f.load(state, 8), f.load(pair)))
+        require(f.equal(f.load(state, 16), f.load(pair, 8)))
