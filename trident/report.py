@@ -1,16 +1,19 @@
 """Explanations and statistics: what a user sees of a jitted function's life.
 
-Owns the data that `trident.explain` returns and its printed form. May import: ir, rich.
+Owns the data that `trident.explain` returns and its printed form. May import: ir, rich (where something is printed).
 """
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from trident.ir import GuardInfo, OpaqueCall
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,9 @@ class Explanation:
     status: str
 
     def __str__(self) -> str:
-        console = Console(width=140, record=True, file=open("/dev/null", "w"))
+        from rich.console import Console
+
+        console = Console(width=140, record=True, file=io.StringIO())
         console.print(self)
         return console.export_text()
 
@@ -105,6 +110,8 @@ def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 _SCRIPT = """
 from torch_mlir import passmanager
+from torch_mlir.dialects import torch as torch_dialect
 from trident.frontend.models import torch_schema as schema
-from trident.ir import TraceBuilder, builder as ir_builder
+from trident.ir import TraceBuilder
 
 KINDS = {"Tensor": "tensor", "Tensor[]": "tensors", "bool": "bool", "int": "int", "SymInt": "int", "float": "float"}
 
@@ -39,7 +40,8 @@ def names(trace):
     return [o.name + (o.attributes["name"].value if o.name == "torch.operator" else "") for o in calls]
 
 checked = 0
-for full in sorted(n.removeprefix("torch.aten.") for n in ir_builder._REGISTERED_TORCH_OPS if n.startswith("torch.aten.")):
+registered = {getattr(c, "OPERATION_NAME", "") for n, c in vars(torch_dialect).items() if not n.endswith("Adaptor")}
+for full in sorted(n.removeprefix("torch.aten.") for n in registered if n.startswith("torch.aten.")):
     name, _, overload = full.partition(".")
     found = schema.find(name, overload)
     if found is None or not set(found.returns) <= set(KINDS):

@@ -16,17 +16,10 @@ from contextlib import contextmanager
 
 from torch_mlir import ir
 from torch_mlir.dialects import func
-from torch_mlir.dialects import torch as torch_dialect
 
 from trident.ir.dialect import context, kind_of, type_of
 from trident.ir.ops import BY_NAME, Effect
 from trident.ir.trace import GuardInfo, LaunchSite, OpaqueCall, Pin, Snapshot, Trace
-
-_REGISTERED_TORCH_OPS: frozenset[str] = frozenset(
-    cls.OPERATION_NAME
-    for name in dir(torch_dialect)
-    if isinstance(cls := getattr(torch_dialect, name), type) and hasattr(cls, "OPERATION_NAME") and not name.endswith("Adaptor")
-)
 
 # Registered operators that the torch dialect's own canonicalization replaces by others, drops, or (any.dims) crashes on: they are
 # written as `torch.operator`, which no pass looks into. A test runs the canonicalizer on every registered operator.
@@ -227,7 +220,7 @@ class TraceBuilder:
         """
         full = f"{name}.{overload}" if overload else name
         types = [type_of(r) for r in results]
-        if f"torch.aten.{full}" in _REGISTERED_TORCH_OPS and full not in _REWRITTEN:
+        if full not in _REWRITTEN and context().is_registered_operation(f"torch.aten.{full}"):
             with self._ctx, self._location(), self._at:
                 op = ir.Operation.create(f"torch.aten.{full}", results=types, operands=list(operands))
             if _is_valid(op):

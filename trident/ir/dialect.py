@@ -8,13 +8,15 @@ May import: torch_mlir, ir.ops.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 from torch_mlir import ir
+from torch_mlir._mlir_libs._torchMlir import register_dialect
 from torch_mlir.dialects import irdl
-from torch_mlir.dialects import torch as torch_dialect
 
 from trident.ir.ops import OPS, TYPES, Effect, OpSpec
 
@@ -68,13 +70,30 @@ def irdl_text() -> str:
     return f"irdl.dialect @trident {{\nirdl.type @object\nirdl.type @value\n{body}\n}}"
 
 
+@contextmanager
+def _without_op_classes(dialect: str) -> Iterator[None]:
+    """The bindings look for a Python module of every dialect when they first meet one of its operations, and remember only a find.
+    That of the torch dialect has a class for each of its operations, which takes longer to import than a function takes to
+    compile, and nobody here uses them. So they find an empty module; whoever imports the true one later has it."""
+    name = f"torch_mlir.dialects.{dialect}"
+    missing = name not in sys.modules
+    if missing:
+        sys.modules[name] = ModuleType(name)
+    try:
+        yield
+    finally:
+        if missing:
+            del sys.modules[name]
+
+
 @cache
 def context() -> ir.Context:
     """The context that all traces live in, with the torch, func and trident dialects loaded."""
-    # The bindings look for a Python module of every dialect each time they wrap a value of its types, and remember only a find.
     sys.modules.setdefault("torch_mlir.dialects.trident", ModuleType("torch_mlir.dialects.trident"))
     ctx = ir.Context()
-    torch_dialect.register_dialect(ctx)
+    register_dialect(ctx)
+    with ctx, ir.Location.unknown(), _without_op_classes("torch"):
+        ir.Operation.create("torch.constant.none", results=[ir.Type.parse("!torch.none")])
     with ctx, ir.Location.unknown():
         irdl.load_dialects(ir.Module.parse(irdl_text()))
         interfaces: dict[Effect, Any] = {Effect.PURE: _Pure, Effect.READ: _Read, Effect.WRITE: _Write}
@@ -97,10 +116,15 @@ def type_of(kind: str) -> ir.Type:
 
 def kind_of(value: ir.Value) -> str:
     """The key of `ops.TYPES` of an SSA value; `none`, `str`, `device`, `list` or `other` for torch types outside it."""
-    return _KINDS.get(str(value.type)) or _other_kind(str(value.type))
+    kind = _kind_of_type.get(value.type)
+    if kind is None:
+        text = str(value.type)  # slow: a type is printed once
+        kind = _kind_of_type[value.type] = _KINDS.get(text) or _other_kind(text)
+    return kind
 
 
 _KINDS = {text: kind for kind, text in TYPES.items()}
+_kind_of_type: dict[ir.Type, str] = {}
 
 
 def _other_kind(text: str) -> str:
