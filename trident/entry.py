@@ -30,6 +30,7 @@ from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
+from trident.frontend.instances import is_generalisable
 from trident.frontend.recorder import Outcome, record, record_bridge
 from trident.ir import PinKind, Trace, rebuild
 from trident.ir.pins import holds
@@ -52,7 +53,7 @@ class Specialization:
     program: HostProgram
     record_ms: float
     compile_ms: float
-    exits: list[ExitSite] = field(default_factory=list)
+    identified: dict[int, object] = field(default_factory=dict)  # number of an argument -> the object that it must be
 
 
 _LOOKS = 3
@@ -96,6 +97,7 @@ class Entry:
         self.detours = 0  # recordings that ended at a callee which the next one does not follow
         self.skip = 0  # misses that go to CPython before the next recording
         self.raised = 0  # recordings in a row that ended with an exception of the user's
+        self.fixed: set[int] = set()  # arguments for which reading at run time was tried and did not pay
         self.strangers = 0  # misses in a row because an argument was another object
         self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
@@ -121,15 +123,43 @@ class Entry:
             return call_bound(function, bound)
         try:
             self._note_miss((*bound, function))
+            opaque = self._generalise(bound)
             self._check_limits()
             if self.retired:
                 return call_bound(function, bound)
             start = time.perf_counter()
             with suppressed():
                 outcome = record(function, bound, services, self.options)
+            if opaque is not None and (outcome.trace is None or len(outcome.trace.opaque_calls) > opaque):
+                self._fix()
+                return outcome.unwrap()
             return self._finish(outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
+
+    def _generalise(self, arguments: tuple[object, ...]) -> int | None:
+        """Where a specialization matches all but an argument's identity, read that argument at run time from now on.
+
+        What was compiled for one object is dropped. The number of opaque calls that it had, if anything changed; else None."""
+        found, opaque = set(), 0
+        for specialization in self.roots:
+            for n, obj in specialization.identified.items():
+                mine = arguments[n]
+                if n not in self.fixed and mine is not obj and type(mine) is type(obj) and is_generalisable(mine):
+                    found.add(n)
+                    opaque = max(opaque, len(specialization.trace.opaque_calls))
+        if not found:
+            return None
+        self.options.generalised.update(found)
+        log.write("misses", f"{self.name}: another object each time, read at run time: arguments {sorted(found)}")
+        self.forget()
+        self.strangers = 0
+        return opaque
+
+    def _fix(self) -> None:
+        """Reading arguments at run time made things worse: guard their identity again."""
+        self.fixed |= self.options.generalised
+        self.options.generalised.clear()
 
     def _sits_out(self) -> bool:
         """Whether this miss is left to CPython: torch.jit.trace is at work, or recordings ended with exceptions lately."""
@@ -200,12 +230,12 @@ class Entry:
             else:
                 self.failed = 1
         elif outcome.trace is not None:
-            complaint = self._compile(outcome.trace, record_ms, publish)
+            complaint = self._compile(outcome, outcome.trace, record_ms, publish)
         if complaint is not None and outcome.error is None:
             raise complaint
         return outcome.unwrap()
 
-    def _compile(self, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> StrictError | None:
+    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> StrictError | None:
         if self.options.strict and trace.opaque_calls:
             call = trace.opaque_calls[0]
             return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
@@ -226,7 +256,7 @@ class Entry:
                                        self.function.__code__.co_firstlineno))
         compile_ms = (time.perf_counter() - start) * 1e3
         self.failed = self.raised = 0
-        self.specializations.append(Specialization(trace, program, record_ms, compile_ms))
+        self.specializations.append(Specialization(trace, program, record_ms, compile_ms, outcome.identified))
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
                             f"record {record_ms:.1f} ms, compile {compile_ms:.1f} ms")
         for guard in trace.guards:
@@ -299,6 +329,8 @@ class Entry:
         self.aborts.clear()
         self.last_misses.clear()
         self.options.demoted.clear()
+        self.options.generalised.clear()
+        self.fixed.clear()
         self.failed = self.skip = self.raised = self.strangers = self.side_exits = 0
         self.retired = ""
         self.cell.hits = self.cell.misses = self.hits_seen = 0

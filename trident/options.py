@@ -31,6 +31,7 @@ class Options:
     max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
     max_aborts: failed recordings before the function is left to CPython. max_trace_ops: length limit of a trace.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
+    generalised: numbers of arguments that are other objects at each call: their attributes are read at run time (by itself too).
     """
 
     strict: bool = False
@@ -42,11 +43,12 @@ class Options:
     check: int = 0
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)
+    generalised: set[int] = field(default_factory=set, compare=False)
 
     @classmethod
     def names(cls) -> frozenset[str]:
         """Names that `trident.jit` accepts."""
-        return frozenset(f.name for f in dataclasses.fields(cls)) - {"demoted"}
+        return frozenset(f.name for f in dataclasses.fields(cls)) - {"demoted", "generalised"}
 
 
 def _default() -> Options:
@@ -69,7 +71,7 @@ def make(**overrides: object) -> Options:
     unknown = sorted(set(overrides) - Options.names())
     if unknown:
         raise TypeError(f"unknown option {', '.join(map(repr, unknown))}; known options: {', '.join(sorted(Options.names()))}")
-    return dataclasses.replace(current(), demoted=set(), **overrides)  # type: ignore[arg-type]
+    return dataclasses.replace(current(), demoted=set(), generalised=set(), **overrides)  # type: ignore[arg-type]
 
 
 @contextmanager

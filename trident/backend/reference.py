@@ -206,6 +206,7 @@ _OBJECT: dict[str, Callable[..., object]] = {
     "tuple_item": lambda run, op, x: tuple.__getitem__(x, _attr(op, "item")),
     "list_len": lambda run, op, x: len(x),
     "list_item": lambda run, op, x: x[_attr(op, "item")],
+    "instance_dict": lambda run, op, x: x.__dict__,
     "dict_len": lambda run, op, x: len(x),
     "dict_has": lambda run, op, x: _constant(run, op) in x,
     "dict_keys_are": lambda run, op, x: tuple(x) == _constant(run, op) and all(type(k) is str for k in x),

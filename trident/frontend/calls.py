@@ -17,6 +17,7 @@ from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
 from trident.frontend.binding import Keywords, bind_arguments
 from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.instances import has_plain_layout
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.objects import Access, Objects
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -70,6 +71,8 @@ class Calls(Objects):
                     return answer
             if callee.kind != "object" or not self.is_stable(callee):
                 return self.opaque(callee, args, kwargs, "the callee is a run-time object")
+            if self.is_run_time_instance(callee):
+                return self._call_object(callee, args, kwargs)
             self.guard_identity(callee, f"{callee.origin or 'callee'} is {_callee_name(callee.obj)}")
             callee = self.resolve(callee)
         return self._call_constant(callee, callee.obj, args, kwargs)
@@ -362,20 +365,8 @@ class Calls(Objects):
 
 
 def is_plain_class(cls: type) -> bool:
-    """Whether instances consist of an instance dict and nothing else."""
-    for base in cls.__mro__:
-        if base is object:
-            continue
-        if "__slots__" in base.__dict__ or not base.__flags__ & 1 << 9 or "__del__" in base.__dict__:
-            return False
-    return bool(cls.__dictoffset__) and not getattr(cls, "__abstractmethods__", None) and cls.__basicsize__ <= _PLAIN_SIZE
-
-
-class _Plain:
-    pass
-
-
-_PLAIN_SIZE = _Plain.__basicsize__
+    """Whether instances consist of an instance dict and nothing else, and may be made and dropped unseen."""
+    return has_plain_layout(cls) and not hasattr(cls, "__del__") and not getattr(cls, "__abstractmethods__", None)
 
 
 def _origin(value: Value) -> str:

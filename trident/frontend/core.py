@@ -67,6 +67,7 @@ class Core:
         self.births = 0  # virtual objects made
         self.pure_births = 0  # its value when the effect-free code began
         self.guard_count = 0
+        self.identified: dict[Any, object] = {}  # number of an argument (-1: something else) -> the object it is guarded to be
         self.equal_to: dict[int, Traced] = {}  # id of a Const that stands for an object that is only equal to it -> that object
         self.hoist_epoch = 0 if not bridge else -1  # epoch for which the builder has a place to hoist to
         self.snapshots = SnapshotWriter(self)

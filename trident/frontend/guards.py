@@ -182,12 +182,14 @@ class Guarding(Core):
         elif value.kind == "object" and not (value.facts.get("fresh") and is_made_anew(obj)):
             text = f"{name} is {_describe(obj)} ({why})"
             self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(obj))
+            self.identified.setdefault(value.facts.get("position", -1), obj)
         else:
             raise Leave("promote", f"{why}: {name} ({type(obj).__name__}) cannot be a constant")
 
     def guard_identity(self, value: Traced, text: str) -> None:
         """Guard that an object value is the object of this execution."""
         self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(value.obj))
+        self.identified.setdefault(value.facts.get("position", -1), value.obj)
         value.facts["constant"] = Const(value.obj, value.origin)
         value.known_type = type(value.obj)
 

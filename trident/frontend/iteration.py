@@ -91,9 +91,7 @@ def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
     item = Traced(obj[index], rec.builder.op(f"{cls}_item", value.ssa, item=index), origin)
     if cls == "tuple":
         cache[index] = item
-    if value.facts.get("fresh"):
-        item.facts["fresh"] = True
-    return item
+    return rec.inherit(item, value)
 
 
 def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | None:
@@ -204,7 +202,6 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
     if type(value) is Const:
         if cls in (tuple, str, bytes, range, list, dict, OrderedDict):
             return sequence_iterator(rec, value)
-        rec.pin_class_of(obj, rec.name_of(value))
     elif cls in (tuple, list):
         rec.type_of(value)
         if cls is tuple:
@@ -212,7 +209,7 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
         return sequence_iterator(rec, value)
     elif cls is dict and type(value) is Traced and traced_pairs(rec, value) is not None:
         return sequence_iterator(rec, value)
-    if type(value) is Const or type(value) is Virtual and value.kind == "instance":
+    if rec.follows_type(value):
         found = rec.read_type(cls, "__iter__")
         if isinstance(found, types.FunctionType):
             return rec.call(Const(found, f"{cls.__qualname__}.__iter__"), [value], {})

@@ -3,7 +3,7 @@
 Owns LOAD_ATTR and STORE_ATTR semantics. What must hold: the order is CPython's (data descriptor of the type, instance dict,
 other attribute of the type, `__getattr__`); what is not understood exactly is an opaque `getattr` / `setattr`.
 
-May import: ir, frontend.{heap,values,models}.
+May import: ir, frontend.{heap,instances,values,models}.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry
 from trident.frontend.guards import is_made_anew
-from trident.frontend.heap import Heap, is_mutable_type
+from trident.frontend.heap import is_mutable_type
+from trident.frontend.instances import Instances
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL, PinKind
@@ -45,7 +46,7 @@ _METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType, types.WrapperDe
 _PLAIN_TYPES = frozenset({list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, bool, complex, type(None), slice, range})
 
 
-class Objects(Heap):
+class Objects(Instances):
     """See the module."""
 
     def known_items(self, value: Value) -> list[Value] | None:
@@ -62,7 +63,8 @@ class Objects(Heap):
                 return answer if isinstance(answer, Access) else Access("value", answer)
         if type(value) is Traced:
             value = self.traced_owner(value)
-            if type(value) is Traced and type(obj) not in _PLAIN_TYPES and not _is_plain_tuple(type(obj)):
+            if type(value) is Traced and type(obj) not in _PLAIN_TYPES and not _is_plain_tuple(type(obj)) \
+                    and not self.is_run_time_instance(value):
                 return Access("opaque", reason=f"attribute of a run-time {type(obj).__name__}")
         if type(value) is Virtual:
             return self._lookup_virtual(value, name)
@@ -83,6 +85,8 @@ class Objects(Heap):
         if value.kind != "object" or cls in _PLAIN_TYPES or _is_plain_tuple(cls) or value.facts.get("fresh") and not self.is_stable(value):
             self.type_of(value)
             return self.resolve(value)
+        if self.is_run_time_instance(value):
+            return value
         self.guard_identity(value, f"{value.origin or 'value'} is the same {cls.__name__}")
         return self.resolve(value)
 
@@ -198,6 +202,8 @@ class Objects(Heap):
             if value.kind != "instance" or value.keys is None:  # an OrderedDict, for example: nothing was set on it
                 return NULL
             return value.items[value.keys.index(name)] if name in value.keys else NULL
+        if type(value) is Traced:
+            return self.read_instance(value, name, text)
         held = value.obj.__dict__
         if type(held) is not dict:
             raise Leave("unsupported", f"{text}: the instance dict is a {type(held).__name__}")
@@ -233,6 +239,8 @@ class Objects(Heap):
         obj, name = owner.obj, found.__name__
         if name == "__class__" and isinstance(found, types.GetSetDescriptorType) and found.__objclass__ is object:
             return Access("value", Const(self.type_of(owner)))
+        if name == "__dict__" and type(owner) is Traced and self.is_run_time_instance(owner):
+            return Access("value", self.instance_dict(owner))
         if type(owner) is not Const:
             return Access("opaque", reason=f"attribute {name} of a run-time object")
         if type(obj) is types.FunctionType and name in _FUNCTION_PARTS:
@@ -331,7 +339,7 @@ class Objects(Heap):
             raise Leave("unsupported", "an assignment to __class__")
         if type(value) is Traced:
             value = self.traced_owner(value)
-            if type(value) is Traced:
+            if type(value) is Traced and not self.is_run_time_instance(value):
                 return Access("opaque", reason=f"store to a run-time {type(obj).__name__}")
         cls = type(obj)
         if isinstance(obj, type | types.ModuleType) or type(value) is Virtual and value.kind != "instance":
@@ -350,7 +358,7 @@ class Objects(Heap):
             return Access("opaque", reason=f"descriptor {type(of_type).__name__}")
         if not hasattr(obj, "__dict__"):
             return Access("opaque", reason=f"{cls.__qualname__} has no instance dict")
-        return Access("value", value)
+        return Access("opaque", reason="the object is another one each time") if type(value) is Traced else Access("value", value)
 
 
 _FUNCTION_PARTS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})

@@ -453,8 +453,10 @@ def truth(rec: Recorder, a: Value) -> Value:
     a = rec.resolve(a)
     if isinstance(a, Const):
         return _truth_constant(rec, a, obj)
-    if cls in (tuple, list, dict):
+    if cls in (tuple, list, dict, OrderedDict):
         return truth(rec, length(rec, a))
+    if type(a) is Traced and rec.is_run_time_instance(a):
+        return _truth_object(rec, a)
     if type(a) is Traced and rec.is_stable(a):
         rec.guard_identity(a, f"{a.origin or 'value'} is the same {cls.__name__}")
         return truth(rec, a)
@@ -521,13 +523,12 @@ def length(rec: Recorder, a: Value) -> Value:
     if type(a) is Const and type(obj) in (dict, OrderedDict):
         return Const(len(rec.dict_items(obj, rec.name_of(a))))
     cls = rec.type_of(a)
-    if cls in (tuple, list, dict) and (type(a) is Traced or cls is list):
-        value = rec.result(len(obj), rec.builder.op(f"{cls.__name__}_len", rec.ssa(a, "object")))
+    if cls in (tuple, list, dict, OrderedDict) and (type(a) is Traced or cls is list):
+        kind = cls.__name__ if cls in (tuple, list) else "dict"
+        value = rec.result(len(obj), rec.builder.op(f"{kind}_len", rec.ssa(a, "object")))
         value.origin = f"len({rec.name_of(a)})"
         return value
-    if type(a) is Const or type(a) is Virtual and a.kind == "instance":
-        if type(a) is Const:
-            rec.pin_class_of(obj, rec.name_of(a))
+    if rec.follows_type(a):
         found = rec.read_type(cls, "__len__")
         if isinstance(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None:
             return answer

@@ -28,6 +28,7 @@ from trident.frontend.calls import Calls, avoid, is_own_code
 from trident.frontend.core import Services
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.instances import RUN_TIME
 from trident.frontend.snapshots import Reviver
 from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, Snapshot, Trace, TraceBuilder
@@ -39,6 +40,7 @@ class Options(Protocol):
     """What the recorder reads of the options; all have defaults."""
 
     demoted: set[tuple[int, str]]  # (id(dict or list or cell), key) whose values are read when the trace runs
+    generalised: set[int]  # numbers of the arguments that are other objects at each call
     max_trace_ops: int
 
 
@@ -54,7 +56,8 @@ class Outcome:
     result: of the call; `error`: what the call raised instead. trace: None if the recording was given up; `abort` says why.
     overwritten: (id, key) of pinned places that the trace itself changes: a trace that reads them dynamically is needed
     (`options.demoted`), this one would miss at its second execution. blamed: the inlined function that ended the recording,
-    "" if it was none; it is an opaque call from now on, so that the next recording gets further.
+    "" if it was none; it is an opaque call from now on, so that the next recording gets further. identified: number of an
+    argument -> the object that the trace guards it to be.
     """
 
     result: object = None
@@ -63,6 +66,7 @@ class Outcome:
     abort: AbortInfo | None = None
     overwritten: set[tuple[int, str]] = field(default_factory=set)
     blamed: str = ""
+    identified: dict[int, object] = field(default_factory=dict)
 
     def unwrap(self) -> object:
         """The result, or raise what the call raised."""
@@ -145,7 +149,8 @@ class Recorder(Calls):
 
     def _finish(self) -> Outcome:
         assert self.returned is not None
-        outcome = Outcome(self.returned.obj, overwritten=self.overwritten)
+        self.identified.pop(-1, None)
+        outcome = Outcome(self.returned.obj, overwritten=self.overwritten, identified=self.identified)
         try:
             outcome.trace = self.builder.ret(self.final)
         except Exception as error:
@@ -291,8 +296,11 @@ def record(function: FunctionType, bound: tuple[object, ...], services: Services
     rec = Recorder(builder, services, options, bridge=False)
     args = builder.args
     locals_: list[Entry] = [NULL] * info.n_locals
+    generalised = getattr(options, "generalised", ())
     for n, obj in enumerate(bound):
-        locals_[n] = Traced(obj, args[n], info.names[n], facts={"argument": True})
+        locals_[n] = Traced(obj, args[n], info.names[n], facts={"argument": True, "position": n})
+        if n in generalised:
+            locals_[n].facts[RUN_TIME] = True  # type: ignore[union-attr]
     own = Traced(function, args[-1], function.__qualname__, FunctionType, facts={"argument": True})
     frame = RecordedFrame(own, info, locals_)
     rec.frames.append(frame)
@@ -319,6 +327,8 @@ def record_bridge(snapshot: Snapshot, values: tuple[object, ...], services: Serv
     rec = Recorder(builder, services, options, bridge=True)
     reviver = Reviver(snapshot, values, builder)
     rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
+    if getattr(options, "generalised", ()):
+        reviver.mark(RUN_TIME)
     rec.step_depth = len(rec.frames)
     rec.enter(rec.frames[-1])
     builder.line = snapshot.line

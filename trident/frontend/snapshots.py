@@ -136,6 +136,11 @@ class Reviver:
         self._made: dict[int, Value] = {}
         self._slots: dict[int, Traced] = {}
 
+    def mark(self, fact: str) -> None:
+        """Give all slots a fact."""
+        for value in self._slots.values():
+            value.facts[fact] = True
+
     def entry(self, recipe: Recipe) -> Entry:
         """The Value (or NULL) of a recipe."""
         if isinstance(recipe, Slot):

@@ -48,9 +48,7 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
             return answer
     if operators.is_foldable(a) and operators.is_foldable(index):
         return Const(rec.execute(operator.getitem, obj, index.obj))
-    if type(a) is Const or type(a) is Virtual and a.kind == "instance":
-        if type(a) is Const:
-            rec.pin_class_of(obj, rec.name_of(a))
+    if rec.follows_type(a):
         found = rec.read_type(type(obj), "__getitem__")
         if isinstance(found, types.FunctionType):
             return rec.call(Const(found), [a, index], {})
@@ -130,7 +128,7 @@ def dict_get(rec: Recorder, a: Value, index: Value) -> Any:
     """The value under a key of an exact dict or OrderedDict, NULL if there is none, NotModelled where that is not known."""
     a, index = rec.resolve(a), rec.resolve(index)
     obj: Any = a.obj
-    if not can_be_key(rec, index) or type(a) is Traced and (type(index.obj) is not str or type(obj) is not dict):
+    if not can_be_key(rec, index) or type(a) is Traced and type(index.obj) is not str:
         return NotModelled
     key: Any = rec.promote(index, f"key of {rec.name_of(a)}")
     if type(a) is Virtual:
@@ -157,10 +155,7 @@ def dict_item(rec: Recorder, a: Traced, key: str) -> Traced:
     """The value under a key of a dict of the trace; that the key exists is guarded already."""
     at = rec.builder.constant_index(key)
     real: Any = a.obj
-    found = Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]")
-    if a.facts.get("fresh"):
-        found.facts["fresh"] = True
-    return found
+    return rec.inherit(Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]"), a)
 
 
 # -------------------------------------------------------------------------------------------------------------- stores
@@ -183,9 +178,7 @@ def store_subscript(rec: Recorder, a: Value, index: Value, item: Value) -> Any:
     if type(obj) in (list, dict) and type(a) is not Virtual and type(index.obj) in (int, str, bool):
         _store_builtin(rec, a, index, item)
         return None
-    if type(a) is Const or type(a) is Virtual and a.kind == "instance":
-        if type(a) is Const:
-            rec.pin_class_of(obj, rec.name_of(a))
+    if rec.follows_type(a):
         found = rec.read_type(type(obj), "__setitem__")
         if isinstance(found, types.FunctionType):
             return rec.call_discard(Const(found), [a, index, item])
@@ -277,8 +270,7 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
             return Const(item.obj in obj)
     if type(container) is Virtual and container.kind == "view" and container.state["view"] == "keys":
         return contains(rec, container.items[0], item)
-    if type(container) is Const:
-        rec.pin_class_of(obj, rec.name_of(container))
+    if type(container) is not Virtual and rec.follows_type(container):
         method = rec.read_type(type(obj), "__contains__")
         if isinstance(method, types.FunctionType) and (found := rec.try_pure(Const(method), [container, item])) is not None:
             return operators.truth(rec, found)

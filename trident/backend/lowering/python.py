@@ -154,6 +154,15 @@ def _lookup(f: Function, op: Op) -> str:
     return f.call("PyDict_GetItem", "ptr", f"ptr {f.object(op.operands[0])}", f"ptr {key}")
 
 
+@rule("trident.instance_dict", leaves=True)
+def instance_dict(f: Function, op: Op) -> None:
+    f.need_gil()
+    found = f.call("PyObject_GenericGetDict", "ptr", f"ptr {f.object(op.operands[0])}", "ptr null")
+    failed = f.call("trident_forget_error", "i1", f"i1 {f.value(f'icmp eq ptr {found}, null')}")
+    f.leave_if(failed, f.site(op.name))
+    f.own_object(op.results[0], found)
+
+
 @rule("trident.dict_has")
 def dict_has(f: Function, op: Op) -> None:
     f.define(op.results[0], f.value(f"icmp ne ptr {_lookup(f, op)}, null"))

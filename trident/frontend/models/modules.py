@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trident.frontend.models import Answer, NotModelled, Registry
-from trident.frontend.values import Const, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def _module_getattr(rec: Recorder, owner: Value, name: str) -> Any:
     """`nn.Module.__getattr__`: _parameters, _buffers, _modules, in this order."""
     if type(owner) is Virtual:
         return _virtual_getattr(rec, owner, name)
+    if type(owner) is Traced:
+        return _run_time_getattr(rec, owner, name)
     held = owner.obj.__dict__
     text = rec.name_of(owner)
     for table in ("_parameters", "_buffers", "_modules"):
@@ -35,6 +38,22 @@ def _module_getattr(rec: Recorder, owner: Value, name: str) -> Any:
         if type(entry) is not Const or not isinstance(entry.obj, dict):
             rec.abort("unsupported", f"{text}.{table} is no dict")
         found = rec.read_dict(entry.obj, name, f"{text}.{name}")  # type: ignore[union-attr, arg-type]
+        if found is not NULL:
+            return found
+    return NULL
+
+
+def _run_time_getattr(rec: Recorder, owner: Traced, name: str) -> Any:
+    """The same on a module that is another one each time."""
+    text = rec.name_of(owner)
+    for table in ("_parameters", "_buffers", "_modules"):
+        held = rec.read_instance(owner, table, f"{text}.{table}")
+        if held is NULL:
+            continue
+        if type(held) is not Traced or type(held.obj) not in (dict, OrderedDict):
+            rec.abort("unsupported", f"{text}.{table} is no dict")
+        rec.type_of(held)  # type: ignore[arg-type]
+        found = rec.load_key(held, name, f"{text}.{name}")  # type: ignore[arg-type]
         if found is not NULL:
             return found
     return NULL

@@ -1,0 +1,105 @@
+"""Objects that are others at each execution: their attributes are read when the trace runs.
+
+An object is a constant of the trace by its identity as long as it is always the same one. Where a function is called with another one
+each time (the `self` of a layer class, a cache made for each request), the life cycle names that argument in
+`options.generalised`: the next recording guards its type alone, and loads what it needs from its instance dict; so also for
+the objects found there.
+
+Owns which values are such ("run-time instances") and the loads. What must hold: only instances of Python classes with an ordinary
+instance dict are; a load is repeated after anything that may have changed Python objects.
+
+May import: ir, frontend.{heap,values}.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from trident.frontend.frames import Entry
+from trident.frontend.heap import Heap
+from trident.frontend.models import registry
+from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.ir import NULL
+
+RUN_TIME = "run-time"
+"""The fact of a value that comes from a generalised argument."""
+_HEAP_TYPE = 1 << 9
+
+
+class _Plain:
+    pass
+
+
+PLAIN_SIZE = _Plain.__basicsize__
+
+
+def has_plain_layout(cls: type) -> bool:
+    """Whether instances consist of an instance dict and nothing else."""
+    bases = (base for base in cls.__mro__ if base is not object)
+    if any(base.__dict__.get("__slots__") or not base.__flags__ & _HEAP_TYPE for base in bases):
+        return False
+    return bool(cls.__dictoffset__) and cls.__basicsize__ <= PLAIN_SIZE
+
+
+class Instances(Heap):
+    """See the module."""
+
+    def is_run_time_instance(self, value: Value) -> bool:
+        """Whether a value's attributes are to be read when the trace runs; its type is guarded then."""
+        if type(value) is not Traced or RUN_TIME not in value.facts or value.kind != "object" or value.facts.get("constant"):
+            return False
+        obj: Any = value.obj
+        if isinstance(obj, registry().hooked_types) or not has_plain_layout(type(obj)) or type(obj.__dict__) is not dict:
+            return False
+        self.type_of(value)
+        return True
+
+    def follows_type(self, value: Value) -> bool:
+        """Whether special methods of a value's class may be looked up: makes sure of the class."""
+        if type(value) is Const:
+            self.pin_class_of(value.obj, self.name_of(value))
+            return True
+        return type(value) is Virtual and value.kind == "instance" or self.is_run_time_instance(value)
+
+    def instance_dict(self, value: Traced) -> Traced:
+        """`vars(value)` of a run-time instance."""
+        known: Any = value.facts.get("dict")
+        if known is None or known[0] != self._now():
+            held = Traced(value.obj.__dict__, self.builder.op("instance_dict", value.ssa), f"{self.name_of(value)}.__dict__", dict,
+                          facts={RUN_TIME: True})
+            known = value.facts["dict"] = (self._now(), held, {})
+        return known[1]  # type: ignore[no-any-return]
+
+    def read_instance(self, value: Traced, name: str, text: str) -> Entry:
+        """From the instance dict of a run-time instance; NULL if absent."""
+        held = self.instance_dict(value)
+        loaded: dict[str, Entry] = value.facts["dict"][2]
+        if name not in loaded:
+            loaded[name] = self.load_key(held, name, text)
+        return loaded[name]
+
+    def load_key(self, held: Traced, key: str, text: str) -> Entry:
+        """The value under a str key of a dict of the trace, guarded to be there or not; NULL if it is not."""
+        real: Any = held.obj
+        index, present = self.builder.constant_index(key), key in real
+        said = f"{text} {'exists' if present else 'does not exist'}"
+        self.guard(self.builder.op("dict_has", held.ssa, index=index), present, "key", said)
+        if not present:
+            return NULL
+        return self.inherit(Traced(real[key], self.builder.op("dict_item", held.ssa, index=index), text), held)
+
+    def inherit(self, item: Traced, owner: Traced) -> Traced:
+        """An item loaded from a container or instance is what that one is."""
+        for fact in ("fresh", RUN_TIME):
+            if owner.facts.get(fact):
+                item.facts[fact] = True
+        return item
+
+    def _now(self) -> tuple[int, int]:
+        return self.epoch, self.stores
+
+
+def is_generalisable(obj: object) -> bool:
+    """Whether an argument may be read at run time instead of being guarded by identity."""
+    return not isinstance(obj, type | types.ModuleType) and has_plain_layout(type(obj))
