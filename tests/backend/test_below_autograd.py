@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ pytestmark = pytest.mark.skipif(keys.current() is None, reason="this torch's dis
 def _tested(name: str, overload: str, *tensors: torch.Tensor) -> int:
     """What the native test says for an operator and tensors; the thread's keys are as before."""
     runtime.load()
+    keys.note_devices()
     below = keys.below_autograd(aten_abi.signature(name, overload))
     assert below is not None
     base = (ctypes.c_uint64 * (frame.SLOTS // 8))()
@@ -44,6 +49,23 @@ def test_plain_tensors_are_taken() -> None:
     with torch.no_grad():
         assert _tested("add", "Tensor", plain, leaf) == cpu
         assert _tested("add", "Tensor", leaf.view(3), torch.nn.Parameter(plain)) == cpu
+
+
+def test_the_callers_modes_do_not_matter() -> None:
+    """The first function of a process may be compiled in inference mode, in a dual level, under vmap, or with a mode active."""
+    script = """
+import sys, torch, trident
+from trident.backend.native import keys
+f = trident.jit(lambda x: x + 1)
+with {context}:
+    [f(torch.ones(2)) for _ in range(2)]
+plain = torch._C._dispatch_keys(torch.ones(2)).raw_repr()
+assert keys.current() is not None and keys.KEY_WORDS[0] == plain, (keys.current(), list(keys.KEY_WORDS), plain)
+"""
+    for context in ("torch.inference_mode()", "torch.autocast('cpu')", "torch.device('meta')", "torch.no_grad()"):
+        done = subprocess.run([sys.executable, "-c", script.format(context=context)], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])})
+        assert done.returncode == 0, (context, done.stderr)
 
 
 @contextmanager
@@ -203,3 +225,25 @@ def test_every_operator_of_the_table_is_functional() -> None:
             assert not schema.name.endswith("_") or schema.name.endswith("__")
             assert symbols.parameter_types(below.symbol)[1:] == symbols.parameter_types(found.symbol)
     assert taken > 500
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_are_taken() -> None:
+    cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA).raw_repr()
+    plain, host = torch.ones(3, device="cuda"), torch.ones(())
+    assert _tested("add", "Tensor", plain, plain) == cuda
+    assert _tested("add", "Tensor", plain, host) == 0
+    with torch.no_grad():
+        assert _tested("mul", "Tensor", plain, torch.nn.Parameter(plain)) == cuda
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert _tested("mm", "", torch.ones(3, 3, device="cuda"), torch.ones(3, 3, device="cuda")) == 0
+
+
+@pytest.mark.gpu
+def test_cuda_results_are_those_of_eager_in_every_mode(jitted: Any) -> None:
+    x, y = torch.randn(2, 3, device="cuda"), torch.randn(2, 3, device="cuda")
+    leaf = torch.randn(2, 3, device="cuda", requires_grad=True)
+    for pair in ((x, y), (leaf, y), (x, leaf), (x.view(2, 3), y), (x.cpu(), y.cpu())) * 2:
+        for context in (torch.enable_grad, torch.no_grad, torch.inference_mode, lambda: torch.autocast("cuda", dtype=torch.float16)):
+            with context():
+                _same(jitted, *pair)

@@ -13,13 +13,14 @@ from trident.backend.lowering.analysis import read
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import rule_of
 from trident.backend.lowering.values import Place
-from trident.backend.native import runtime, torch_layouts
+from trident.backend.native import keys, runtime, torch_layouts
 from trident.ir.trace import Trace
 
 
 def lower(trace: Trace) -> Function:
     """The lowered trace; LoweringError where native code cannot be made for it."""
     runtime.load()
+    keys.note_devices()
     f = Function(trace, torch_layouts.current().tensor)
     arguments, f.ops = read(trace)
     for index, argument in enumerate(arguments):

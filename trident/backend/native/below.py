@@ -30,7 +30,6 @@ def define(m: emit.Module) -> None:
     """Add the functions to the runtime."""
     layout = keys.current()
     if layout is not None:
-        keys.note_devices()
         for count in range(1, keys.MAX_TENSORS + 1):
             _define_test(m, layout, count)
     f = m.function("trident_below_done", VOID, [PTR])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -216,20 +217,28 @@ def _table_slots(torch: Any) -> tuple[int, int]:
     return slots[1], slots[2]
 
 
+def _in_a_new_thread(function: Callable[[], Any]) -> Any:
+    """The result of a function that must not see modes and other state of the caller's thread."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
+
+
+def _plant() -> KeyLayout | None:
+    import torch
+
+    try:
+        _function(HAS_CALLBACKS, ctypes.c_bool)
+        key_set, meta = _key_set(torch), _autograd_meta(torch)
+        return KeyLayout(key_set, meta, _forward_grad(torch, meta), _grad_mode(torch), _excluded(torch), *_table_slots(torch))
+    except (UnsupportedTorch, RuntimeError, AttributeError):
+        return None
+
+
 @cache
 def current() -> KeyLayout | None:
     """The verified layout; None where one fact does not hold, and then there is no fast path."""
-    import torch
-    from torch.utils._python_dispatch import _disable_current_modes
-
     symbols.load_libraries()
-    try:
-        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad(), torch.inference_mode(False):
-            _function(HAS_CALLBACKS, ctypes.c_bool)
-            key_set, meta = _key_set(torch), _autograd_meta(torch)
-            return KeyLayout(key_set, meta, _forward_grad(torch, meta), _grad_mode(torch), _excluded(torch), *_table_slots(torch))
-    except (UnsupportedTorch, RuntimeError, AttributeError):
-        return None
+    return _in_a_new_thread(_plant)  # type: ignore[no-any-return]
 
 
 # The keys of a plain tensor on the CPU and on CUDA (0 until CUDA is in use), and those to dispatch to below autograd. Native code
@@ -238,15 +247,13 @@ KEY_WORDS: Final = (ctypes.c_uint64 * 4)()
 
 
 def note_devices() -> None:
-    """Fill KEY_WORDS with what can be known by now."""
+    """Fill KEY_WORDS with what can be known by now: to be called before an operator is compiled."""
     import torch
 
-    if not KEY_WORDS[0]:
-        KEY_WORDS[0] = _raw(torch._C._dispatch_keys(torch.empty(0, device="cpu")))
-        KEY_WORDS[1] = _raw(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-    if not KEY_WORDS[2] and torch.cuda.is_initialized():
-        KEY_WORDS[3] = _raw(torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA))
-        KEY_WORDS[2] = _raw(torch._C._dispatch_keys(torch.empty(0, device="cuda")))
+    for n, (device, ready) in enumerate((("cpu", True), ("cuda", torch.cuda.is_initialized()))):
+        if ready and not KEY_WORDS[2 * n]:
+            KEY_WORDS[2 * n + 1] = _raw(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device.upper())))
+            KEY_WORDS[2 * n] = _in_a_new_thread(lambda: _raw(torch._C._dispatch_keys(torch.empty(0, device=device))))  # noqa: B023
 
 
 def _is_functional(found: AtenSignature) -> bool:
