@@ -149,7 +149,7 @@ def _decide(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable
         return None
     with _hooked_lock:
         if id(code) not in _hooked:
-            _hooked[id(code)] = Entry(function, options_module.current())
+            _hooked[id(code)] = Entry(function, options_module.make())
         entry = _hooked[id(code)]
     return entry.cell, entry.miss_of_frame
 

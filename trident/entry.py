@@ -130,9 +130,12 @@ class Entry:
             start = time.perf_counter()
             with suppressed():
                 outcome = record(function, bound, services, self.options)
-            if opaque is not None and (outcome.trace is None or len(outcome.trace.opaque_calls) > opaque):
-                self._fix()
-                return outcome.unwrap()
+            if opaque is not None and outcome.error is None:
+                if outcome.trace is not None and len(outcome.trace.opaque_calls) > opaque:
+                    self._fix()
+                    return outcome.unwrap()
+                if outcome.abort is not None:
+                    self._fix()
             return self._finish(outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
@@ -173,7 +176,8 @@ class Entry:
     def _check_limits(self) -> None:
         """Retire a function that would go on missing."""
         if len(self.roots) >= self.options.max_specializations:
-            self.retire(f"more than {self.options.max_specializations} specializations; last miss: {self.last_misses[-1]}")
+            last = self.last_misses[-1] if self.last_misses else "none"
+            self.retire(f"more than {self.options.max_specializations} specializations; last miss: {last}")
         elif self.strangers >= _STRANGERS:
             why = f"called with another object each time; last miss: {self.last_misses[-1]}"
             self.forget()  # each specialization keeps such an object alive
@@ -341,7 +345,7 @@ class Entry:
         status = f"left to CPython: {self.retired}" if self.retired else "active" if self.specializations else "nothing compiled yet"
         return Explanation(self.name, code.co_filename, code.co_firstlineno, self.cell.hits, self.cell.misses, self.side_exits,
                            tuple(map(_report, self.specializations, range(len(self.specializations)))), tuple(self.aborts),
-                           tuple(self.last_misses), status)
+                           tuple(self.last_misses), status, str(self._scm.selection or "") if self._scm is not None else "")
 
 
 def _exit_report(site: ExitSite) -> ExitReport:

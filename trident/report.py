@@ -58,7 +58,8 @@ class SpecializationReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `trident.explain(fn)` returns; print it. `misses` are the last ones: (specialization, failing guard)."""
+    """What `trident.explain(fn)` returns; print it. `misses` are the last ones: (specialization, failing guard).
+    `selection`: the decision tree that says which specializations are tried, "" while there are so few that all are."""
 
     function: str
     file: str
@@ -70,6 +71,7 @@ class Explanation:
     aborts: tuple[Abort, ...]
     last_misses: tuple[str, ...]
     status: str
+    selection: str = field(repr=False, default="")
 
     def __str__(self) -> str:
         from rich.console import Console

@@ -30,11 +30,11 @@ def _tested(name: str, overload: str, *tensors: torch.Tensor) -> int:
     base = (ctypes.c_uint64 * (frame.SLOTS // 8))()
     handles = (ctypes.c_uint64 * len(tensors))(*[t._cdata for t in tensors])
     addresses = [ctypes.addressof(handles) + 8 * n for n in range(len(tensors))]
-    test = ctypes.PYFUNCTYPE(ctypes.c_uint64, *[ctypes.c_void_p] * 2, ctypes.c_uint64, *[ctypes.c_void_p] * len(tensors))(
+    test = ctypes.PYFUNCTYPE(ctypes.c_uint64, *[ctypes.c_void_p] * 3, ctypes.c_uint64, *[ctypes.c_void_p] * len(tensors))(
         engine.find_symbol(f"trident_below{len(tensors)}"))
     thread = keys.thread_keys()
     before = ctypes.string_at(thread, 16)
-    found = test(ctypes.addressof(base), below.slot, below.kernel, *addresses)
+    found = test(ctypes.addressof(base), below.entry, below.slot, below.kernel, *addresses)
     if found:
         assert ctypes.string_at(thread, 16) != before
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(engine.find_symbol("trident_below_done"))(ctypes.addressof(base))
@@ -48,7 +48,8 @@ def test_plain_tensors_are_taken() -> None:
     assert _tested("add", "Tensor", plain, plain) == cpu
     with torch.no_grad():
         assert _tested("add", "Tensor", plain, leaf) == cpu
-        assert _tested("add", "Tensor", leaf.view(3), torch.nn.Parameter(plain)) == cpu
+        assert _tested("add", "Tensor", leaf, torch.nn.Parameter(plain)) == cpu
+        assert _tested("add", "Tensor", leaf.view(3), plain) == 0
 
 
 def test_the_callers_modes_do_not_matter() -> None:
@@ -174,7 +175,22 @@ def test_profilers_and_modes_see_every_operator(jitted: Any) -> None:
     assert mine.seen == eager.seen > 0
 
 
-@pytest.mark.parametrize("key", ["AutogradCPU", "CPU"])
+def test_a_view_has_the_tangent_of_its_base() -> None:
+    from torch.autograd import forward_ad
+
+    jitted = trident.jit(lambda x, y: x * y)
+    x = torch.ones(3)
+    with torch.no_grad():
+        for _ in range(3):
+            jitted(x, x)
+        with forward_ad.dual_level():
+            base = torch.ones(3)
+            view = base.view(3)
+            base.copy_(forward_ad.make_dual(torch.ones(3), torch.full((3,), 4.0)))
+            assert forward_ad.unpack_dual(jitted(view, x)).tangent.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("key", ["AutogradCPU", "CPU", "ADInplaceOrView", "BackendSelect"])
 @pytest.mark.filterwarnings("ignore")
 def test_a_kernel_registered_later_is_called(key: str) -> None:
     jitted = trident.jit(lambda x: torch.special.bessel_j0(x))

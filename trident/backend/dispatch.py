@@ -1,9 +1,10 @@
-"""Dispatch: the native function that tries the specializations of a function, the one that answered last first.
+"""Dispatch: the native function that tries the specializations of a function: those that a selection names, or all, the one that
+answered last first.
 
 Owns its code, the table that it walks, and the count of threads inside. What must hold: it is entered and left with the GIL held, so
 the count is exact; a table that was published stays, and so does code, until the SCM is retired and the count is zero.
 
-May import: native.fast, native.frame, native.runtime.
+May import: native.engine, native.fast, native.frame, native.runtime.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from trident.backend.native import frame, runtime
+from trident.backend.native.engine import Compiled
 from trident.backend.native.fast import compile_fast
 
 
@@ -31,6 +33,7 @@ class Dispatch:
         runtime.load()
         sweep()
         self._tables: list[Any] = []
+        self._selections: list[Compiled | None] = []
         self._record = (ctypes.c_uint64 * (frame.DISPATCH_SIZE // 8))()
         self.publish([])
         text = (f"declare ptr @trident_dispatch(ptr, ptr)\ndefine ptr @dispatch(ptr %bound) {{\n"
@@ -39,20 +42,21 @@ class Dispatch:
         self._compiled = compile_fast(text, name=f"trident.dispatch.{name}")
         self.address = self._compiled.address("dispatch")
 
-    def publish(self, addresses: Sequence[int]) -> None:
-        """From now on try these programs. The order matters only until one of them has answered."""
-        words = [len(addresses), 0]
+    def publish(self, addresses: Sequence[int], selection: Compiled | None = None) -> None:
+        """From now on try these programs, those first that come first. selection: the code that says which can answer."""
+        words = [len(addresses), 0, selection.address("select") if selection is not None else 0]
         for address in addresses:
             words += [address, 0]
         table = (ctypes.c_uint64 * len(words))(*words)
         self._tables.append(table)
+        self._selections.append(selection)
         # One store: whoever comes now sees the new table, whoever is inside goes on with the old one.
         self._record[frame.DISPATCH_TABLE // 8] = ctypes.addressof(table)
 
     @property
     def hits(self) -> list[int]:
         """How often each program answered since this table was published, in its order."""
-        return list(self._tables[-1][3::2])
+        return list(self._tables[-1][frame.TABLE_ENTRIES // 8 + 1::2])
 
     @property
     def inside(self) -> int:
@@ -61,7 +65,9 @@ class Dispatch:
 
     def close(self) -> None:
         """Unmap the code. Nobody may be inside."""
-        self._compiled.close()
+        for code in (self._compiled, *self._selections):
+            if code is not None:
+                code.close()
 
     def retire(self, programs: Sequence[_Closable]) -> None:
         """Free everything as soon as nobody is inside. Nobody may enter any more."""

@@ -24,11 +24,13 @@ from trident.backend.lowering.lower import lower
 from trident.backend.native import engine, frame
 from trident.backend.native.fast import compile_fast
 from trident.backend.pins import PinTable
+from trident.backend.selection import Selection
 from trident.ir.trace import GuardInfo, Trace
 
 Handler = Callable[[ExitSite, tuple[object, ...], BaseException | None], object]
 """handler(site, values, error): goes on after a side exit. Its result is the call's result."""
 
+_LINEAR: Final = 2  # roots up to which they are simply tried one after the other
 _SMALL: Final = 150  # lines of LLVM text up to which the optimiser is worth its time
 
 
@@ -136,6 +138,7 @@ class SCM:
         self.bridges: list[HostProgram] = []
         self._handler = handler
         self._dispatch: Dispatch | None = None
+        self.selection: Selection | None = None  # the tree in force, None while all are tried
         self._lock = threading.RLock()
 
     @property
@@ -163,7 +166,13 @@ class SCM:
         """The newest specialization is tried first: what was just missed is likely to come again."""
         if self._dispatch is None:
             self._dispatch = Dispatch(self.name)
-        self._dispatch.publish([program.address for program in reversed(self.roots)])
+        newest_first = self.roots[::-1]
+        self.selection, code = None, None
+        if len(newest_first) > _LINEAR:
+            self.selection = Selection([program.trace for program in newest_first],
+                                       [f"root {n}" for n in reversed(range(len(newest_first)))])
+            code = engine.compile_ir(self.selection.text(), opt=1, name=f"trident.selection.{self.name}")
+        self._dispatch.publish([program.address for program in newest_first], code)
         self.cell.dispatch = self._dispatch.address
 
     def close(self) -> None:

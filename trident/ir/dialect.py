@@ -8,8 +8,6 @@ May import: torch_mlir, ir.ops.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -70,17 +68,16 @@ def irdl_text() -> str:
     return f"irdl.dialect @trident {{\nirdl.type @object\nirdl.type @value\n{body}\n}}"
 
 
-@contextmanager
-def _without_op_classes(dialect: str) -> Iterator[None]:
+def _meet_without_op_classes() -> None:
     """The bindings look for a Python module of every dialect when they first meet one of its operations, and remember only a find.
     That of the torch dialect has a class for each of its operations, which takes longer to import than a function takes to
     compile, and nobody here uses them. So they find an empty module; whoever imports the true one later has it."""
-    name = f"torch_mlir.dialects.{dialect}"
+    name = "torch_mlir.dialects.torch"
     missing = name not in sys.modules
     if missing:
         sys.modules[name] = ModuleType(name)
     try:
-        yield
+        ir.Operation.create("torch.constant.none", results=[ir.Type.parse("!torch.none")])
     finally:
         if missing:
             del sys.modules[name]
@@ -92,9 +89,8 @@ def context() -> ir.Context:
     sys.modules.setdefault("torch_mlir.dialects.trident", ModuleType("torch_mlir.dialects.trident"))
     ctx = ir.Context()
     register_dialect(ctx)
-    with ctx, ir.Location.unknown(), _without_op_classes("torch"):
-        ir.Operation.create("torch.constant.none", results=[ir.Type.parse("!torch.none")])
     with ctx, ir.Location.unknown():
+        _meet_without_op_classes()
         irdl.load_dialects(ir.Module.parse(irdl_text()))
         interfaces: dict[Effect, Any] = {Effect.PURE: _Pure, Effect.READ: _Read, Effect.WRITE: _Write}
         for op in OPS:

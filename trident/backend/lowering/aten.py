@@ -135,7 +135,7 @@ class _Invocation:
         f = self.f
         fast, slow, on = f.new_label(), f.new_label(), f.new_label()
         tensors = [f"ptr {f.tensor(value)}" for value in self.tensors]
-        known = "ptr %frame", f"ptr {f.pointer(below.slot)}", f"i64 {below.kernel}"
+        known = "ptr %frame", f"ptr {f.pointer(below.entry)}", f"ptr {f.pointer(below.slot)}", f"i64 {below.kernel}"
         key_set = f.call(f"trident_below{len(tensors)}", "i64", *known, *tensors)
         f.line(f"br i1 {f.value(f'icmp eq i64 {key_set}, 0')}, label %{slow}, label %{fast}")
         f.block(fast)

@@ -65,13 +65,14 @@ SLOW_COUNT: Final = 16
 SLOW_ITEMS: Final = 24  # -> words: key, expected, …, or items
 SLOW_SIZE: Final = 32
 
-# The record of a dispatch, and its table: count, index of the program that answered last, then address and hits of each.
+# The record of a dispatch, and its table: count, index of the program that answered last, the selection, address and hits of each.
 DISPATCH_INSIDE: Final = 0
 DISPATCH_TABLE: Final = 8
 DISPATCH_SIZE: Final = 16
 TABLE_COUNT: Final = 0
 TABLE_LAST: Final = 8
-TABLE_ENTRIES: Final = 16
+TABLE_SELECT: Final = 16  # address of `ptr select(ptr bound)`, 0 where all are tried
+TABLE_ENTRIES: Final = 24
 
 
 class SlotKind(IntEnum):

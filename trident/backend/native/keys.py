@@ -47,7 +47,8 @@ class KeyLayout:
     """key_set, autograd_meta: words of a TensorImpl. forward_grad: word of an AutogradMeta. grad_mode: byte of the thread's
     c10::AutogradState. excluded: what the autograd kernels
     exclude while they dispatch again. autograd_cpu: offset in an operator's entry of its unboxed kernel for
-    AutogradCPU; autograd_cuda likewise."""
+    AutogradCPU; autograd_cuda likewise. between: offsets of the boxed kernels for the keys between autograd and the backends, of
+    which all must be `fallthrough`. leaf_meta: the vtable of the AutogradMeta of a tensor that is no view."""
 
     key_set: int
     autograd_meta: int
@@ -56,14 +57,19 @@ class KeyLayout:
     excluded: int
     autograd_cpu: int
     autograd_cuda: int
+    between: tuple[int, int]
+    fallthrough: int
+    leaf_meta: int
 
 
 @dataclass(frozen=True, slots=True)
 class BelowAutograd:
-    """symbol: of `at::_ops::…::redispatch`, whose parameters are a DispatchKeySet and then those of `call`. slot: address of the
-    word that holds the operator's kernel for AutogradCPU; kernel: what it held when the operator was looked at."""
+    """symbol: of `at::_ops::…::redispatch`, whose parameters are a DispatchKeySet and then those of `call`. entry: address of the
+    operator's entry. slot: address of the word in it that holds the operator's kernel for AutogradCPU; kernel: what it held when the
+    operator was looked at."""
 
     symbol: str
+    entry: int
     slot: int
     kernel: int
 
@@ -187,7 +193,7 @@ def _entry(name: str, overload: str) -> int:
     return out[0]
 
 
-def _table_slots(torch: Any) -> tuple[int, int]:
+def _table_slots(torch: Any) -> tuple[int, int, tuple[int, int]]:
     """Register a Python kernel for an operator of our own at one key after the other. The word that gets the same value each
     time is the boxed function of the key's KernelFunction, and the unboxed one follows it."""
     usable = ctypes.CDLL(None).malloc_usable_size
@@ -199,7 +205,7 @@ def _table_slots(torch: Any) -> tuple[int, int]:
         _check("an operator's entry", entry != 0)
         words = (ctypes.c_uint64 * ((usable(entry - _LIST_NODE) - _LIST_NODE) // 8)).from_address(entry)
         before, after = list(words), []
-        for key in ("CPU", "AutogradCPU", "AutogradCUDA"):
+        for key in ("CPU", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "BackendSelect"):
             registration = torch.library.Library("trident_probe", "IMPL")
             registration.impl("kernel", lambda x: x, key)
             after.append(list(words))
@@ -213,8 +219,8 @@ def _table_slots(torch: Any) -> tuple[int, int]:
         slots = [8 * found[-1] + 8 for found in places]
     finally:
         definition._destroy()
-    _check("an operator's kernels", len(set(slots)) == 3 and slots[2] > slots[1])
-    return slots[1], slots[2]
+    _check("an operator's kernels", len(set(slots)) == 5 and slots[2] > slots[1])
+    return slots[1], slots[2], (slots[3] - 8, slots[4] - 8)
 
 
 def _in_a_new_thread(function: Callable[[], Any]) -> Any:
@@ -229,7 +235,14 @@ def _plant() -> KeyLayout | None:
     try:
         _function(HAS_CALLBACKS, ctypes.c_bool)
         key_set, meta = _key_set(torch), _autograd_meta(torch)
-        return KeyLayout(key_set, meta, _forward_grad(torch, meta), _grad_mode(torch), _excluded(torch), *_table_slots(torch))
+        slots = _table_slots(torch)
+        add = _entry("aten::add", "Tensor")
+        fallthrough = {_word(add + offset) for offset in slots[2]}
+        _check("a kernel that falls through", add != 0 and len(fallthrough) == 1)
+        leaf = torch.zeros(2, requires_grad=True)
+        vtable = _word(_word(leaf._cdata + meta))
+        _check("the autograd data of a view", vtable != _word(_word(leaf.view(2)._cdata + meta)))
+        return KeyLayout(key_set, meta, _forward_grad(torch, meta), _grad_mode(torch), _excluded(torch), *slots, fallthrough.pop(), vtable)
     except (UnsupportedTorch, RuntimeError, AttributeError):
         return None
 
@@ -289,5 +302,7 @@ def below_autograd(found: AtenSignature) -> BelowAutograd | None:
     if not entry:
         return None
     # A kernel that takes SymInts is in the word behind the one of a kernel that does not.
+    if any(_word(entry + offset) != layout.fallthrough for offset in layout.between):
+        return None
     slots = [slot for slot in (entry + layout.autograd_cpu, entry + layout.autograd_cpu + 8) if _word(slot)]
-    return BelowAutograd(symbol, slots[0], _word(slots[0])) if slots else None
+    return BelowAutograd(symbol, entry, slots[0], _word(slots[0])) if slots else None

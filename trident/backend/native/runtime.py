@@ -285,7 +285,7 @@ def _exits(m: emit.Module) -> None:
 
 
 def _dispatch(m: emit.Module) -> None:
-    """Try the program that answered last, then the others in order."""
+    """Try the programs that the selection names; without one, the program that answered last, then the others in order."""
     miss = m.external_variable("trident_miss")
     f = m.function("trident_dispatch", PTR, [PTR, PTR])
     record, bound = f.args
@@ -302,13 +302,22 @@ def _dispatch(m: emit.Module) -> None:
             f.add_to(record, frame.DISPATCH_INSIDE, -1)
             f.ret(result)
 
+    def done() -> None:
+        f.add_to(record, frame.DISPATCH_INSIDE, -1)
+        f.ret(miss)
+
+    select = f.load(table, frame.TABLE_SELECT)
+    with f.when(f.not_null(select)):
+        chosen = f.call_address(select, PTR, bound)
+        with f.loop(i64(0), f.load(chosen, 0, I64)) as place:
+            attempt(f.load(f.item(f.at(chosen, 8), place), kind=I64))
+        done()
     with f.when(f.differ(count, i64(0))):
         attempt(last)
     with f.loop(i64(0), count) as index:
         with f.when(f.differ(index, last)):
             attempt(index)
-    f.add_to(record, frame.DISPATCH_INSIDE, -1)
-    f.ret(miss)
+    done()
 
 
 def _warnings(m: emit.Module) -> None:
