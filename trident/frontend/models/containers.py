@@ -161,6 +161,7 @@ def _dict_pop(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     rec.execute(type(target.obj).pop, target.obj, key)
     where = next(n for n, known in enumerate(target.keys or ()) if known is key or known == key)
     del target.keys[where], target.items[where]  # type: ignore[index]
+    target.state["deleted"] = target.state.get("deleted", 0) + 1
     return found  # type: ignore[no-any-return]
 
 

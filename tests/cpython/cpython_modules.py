@@ -1,0 +1,65 @@
+"""Which modules of CPython's `test` package are run, and what may come out differently when everything in them is recorded.
+
+Owns the tables. What must hold: a difference that is not listed here fails the run; each that is has a reason.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+# The part that runs in CI: short, and of every kind.
+QUICK = tuple("augassign with unpack dictcomps scope keywordonlyarg raise contains global dictviews".split())
+
+MODULES = tuple("""
+    grammar syntax opcodes peepholer compile code codeop dis dynamic global scope named_expressions
+    int_literal string_literals utf8source fstring type_comments type_annotations type_aliases type_params future
+    exceptions baseexception exception_hierarchy exception_variations exception_group except_star raise traceback with
+    generators generator_stop genexps listcomps setcomps dictcomps yield_from coroutines asyncgen contextlib contextlib_async
+    call extcall keywordonlyarg positional_only_arg decorators funcattrs property class classes metaclass subclassinit
+    genericclass genericalias descr descrtut super abc enum dataclasses typing types type_cache
+    dict dictviews list set frozenset tuple deque defaultdict ordered_dict userdict userlist userstring collections
+    string str unicode bytes memoryview array struct bool int long float complex fractions numeric_tower decimal math cmath
+    slice range enumerate iter iterlen itertools functools operator index hash compare richcmp isinstance sort
+    unpack unpack_ex patma augassign binop pow contains builtin print format typechecks
+    heapq bisect random statistics weakref weakset copy copyreg pickle reprlib pprint context module frame
+    textwrap shlex json difflib configparser ast tokenize calendar datetime graphlib optparse getopt argparse posixpath
+    fnmatch urlparse ipaddress html htmlparser cmd string_template warnings inspect re keyword bdb
+    sys_settrace sys_setprofile monitoring
+""".split())
+
+REASONS: dict[str, str] = {
+    "frame": "the test looks for the frames of functions that are compiled and so have none, or counts them",
+    "lifetime": "objects that a trace holds die at their last use, constants of a trace with its function",
+    "builtins": "the test replaces builtins that Trident itself calls",
+    "identity": "`f(*args)` passes a new tuple of the same items",
+    "suggestion": "an AttributeError from a `__getattr__` that is inlined has no `name` and `obj`, so no suggestion",
+    "depth": "the recorder stands deeper in the C stack than the code that it executes",
+    "time": "the test measures time or memory",
+    "state": "the test is not repeatable: it fails or passes by what ran before it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A difference that is known. test: pattern of the test's name without its module ("Class.method*"). reason: of REASONS."""
+
+    module: str
+    test: str
+    reason: str
+    modes: tuple[str, ...] = ("recorded",)
+
+
+EXPECTED: tuple[Expected, ...] = ()
+
+# Tests that are left out in every mode, because the process cannot go on after them: module -> {part of a name: reason}.
+OMITTED: dict[str, dict[str, str]] = {
+    "dynamic": {"test_modify_builtins": "builtins"},
+    "iter": {"test_builtin_tuple": "builtins"},
+}
+
+
+def reason(module: str, test: str, mode: str) -> str:
+    """Why a difference in this test is expected, "" if it is not."""
+    name = test.removeprefix(f"test.test_{module}.")
+    return next((e.reason for e in EXPECTED if e.module == module and mode in e.modes and fnmatch.fnmatchcase(name, e.test)), "")
