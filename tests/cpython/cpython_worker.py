@@ -1,8 +1,9 @@
 """Runs modules of CPython's `test` package, each in a fork of its own, and prints one line of JSON for each.
 
 `python cpython_worker.py` reads jobs from stdin: `{"test": "test.test_dict", "mode": "plain" | "declined" | "recorded"}`, with
-"only" and "omit" (parts of tests' names) and "limit" (seconds) if wanted. Every mode does the same in the same kind of process: load the module, run all its tests ROUNDS times (the same instances, so that what
-the first round has compiled is executed in the next), write what came out of each. Only the hook is another one.
+"only" and "omit" (parts of tests' names) and "limit" (seconds) if wanted. Every mode does the same in the same kind of process: load
+the module, run all its tests ROUNDS times (the same instances, so that what the first round has compiled is executed in the next),
+write what came out of each. Only the hook is another one.
 """
 
 from __future__ import annotations

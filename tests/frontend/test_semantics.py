@@ -88,7 +88,7 @@ def test_long_sequences_are_not_followed_item_by_item() -> None:
 
 def test_keyword_arguments_of_any_name() -> None:
     def f() -> Any:
-        return f"{1} {2}", dict(self=3, fn=4), OrderedDict(self=5, fn=6, args=7)
+        return "{self} {fn}".format(self=1, fn=2), dict(self=3, fn=4), OrderedDict(self=5, fn=6, args=7)  # noqa: C408, UP032
 
     entry = _gives(f)
     assert entry.cell.hits
@@ -171,7 +171,7 @@ def test_bool_that_is_blocked() -> None:
 def test_init_that_returns_something(value: Any) -> None:
     class Made:
         def __init__(self) -> None:
-            return value
+            return value  # noqa: PLE0101
 
     def f() -> bool:
         return Made() is None
@@ -280,6 +280,40 @@ def test_list_of_iterators_that_are_guarded_item_by_item() -> None:
         return dict(reversed(list(zip(reversed(names), reversed(defaults)))))
 
     _gives(f, (["a", "b", "c"], [1, 2]), (("a", "b"), (3,)), (["a", "b", "c", "d"], [1, 2]))
+
+
+def test_methods_of_a_builtin_type_called_on_a_subclass() -> None:
+    class Loud(dict):  # type: ignore[type-arg]
+        def __getitem__(self, key: Any) -> Any:
+            return "loud", dict.__getitem__(self, key)
+
+        def __iter__(self) -> Any:
+            return iter([*dict.__iter__(self), "end"])
+
+        def __len__(self) -> int:
+            return dict.__len__(self) + 1
+
+    loud = Loud(a=1)
+
+    def f() -> Any:
+        return loud["a"], list(iter(loud)), len(loud)
+
+    def g() -> Any:
+        made = OrderedDict()
+        made["a"], made["b"] = 1, 2
+        shown = type(dict.keys(made)).__name__, type(made.keys()).__name__
+        dict.pop(made, "a")
+        return shown, repr(made)
+
+    _gives(f)
+    _gives(g)
+
+
+def test_which_tuple_it_is() -> None:
+    def f(t: Any) -> Any:
+        return t[:] is t, t * 1 is t, t + () is t, () + t is t, tuple(t) is t, t * 0 is ()  # noqa: F632
+
+    _gives(f, ((1, 2),), ((),))
 
 
 def test_module_without_a_name() -> None:

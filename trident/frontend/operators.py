@@ -213,6 +213,8 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         left, right = rec.known_items(a), rec.known_items(b)
         if left is None or right is None or len(left) + len(right) > MAX_REPEATED:
             return NotModelled
+        if first is tuple and not (left and right):  # the very tuple that is not empty
+            return a if left else b
         return rec.virtual_tuple(left + right) if first is tuple else rec.virtual_list(left + right)
     if plain == "mul" and name != "imul" and {first, second} & {tuple, list} and int in (first, second):
         sequence, count = (a, b) if second is int else (b, a)
@@ -222,6 +224,8 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         if len(known) * count.obj > MAX_REPEATED:  # type: ignore[operator]
             return NotModelled
         times = rec.promote(count, "repetition of a sequence")
+        if type(sequence.obj) is tuple and (times == 1 or not known):
+            return sequence
         return rec.virtual_tuple(known * times) if type(sequence.obj) is tuple else rec.virtual_list(known * times)
     return NotModelled
 

@@ -83,6 +83,8 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
     if type(a) is Const and type(obj) in (str, range):
         return Const(obj[where])
     if is_a(obj, tuple):
+        if type(obj) is tuple and where.indices(len(items)) == (0, len(items), 1):
+            return a
         return rec.virtual_tuple(items[where])
     return rec.virtual_list(items[where]) if type(obj) is list else NotModelled
 

@@ -38,7 +38,7 @@ def describe(obj: object) -> str:
     if type(obj) in _NAMED:
         return str(obj.__qualname__)  # type: ignore[attr-defined]
     if is_a(obj, type):
-        return type_name(obj)
+        return type_name(obj)  # type: ignore[arg-type]
     if type(obj) is int and abs(obj) >> 200:
         return hex(obj)[:60]  # decimal digits of a huge int are slow to get, or refused
     return repr(obj)[:60] if type(obj) in _REPR else f"<{type_name(type(obj))}>"
@@ -47,7 +47,7 @@ def describe(obj: object) -> str:
 def callee_name(obj: object) -> str:
     """`module.name` of something that is called; runs no code of the user's."""
     if is_a(obj, type):
-        module, name = _module(obj, type(obj)), type_name(obj)
+        module, name = _module(obj, type(obj)), type_name(obj)  # type: ignore[arg-type]
     elif type(obj) in _NAMED:
         module, name = getattr(obj, "__module__", None), obj.__qualname__  # type: ignore[attr-defined]
     elif type(obj) is types.MethodType:
