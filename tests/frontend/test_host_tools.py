@@ -151,6 +151,25 @@ def test_frames_of_a_callee() -> None:
     _agree(f, (3,), hits=False)
 
 
+def _maker(seen: list[Any]) -> Iterator[int]:
+    frame = sys._getframe()
+    while frame is not None:
+        seen.append(frame.f_code.co_filename)
+        frame = frame.f_back  # type: ignore[assignment]
+    yield 1
+
+
+def test_nobody_finds_frames_of_trident() -> None:
+    def f(seen: list[Any]) -> Any:
+        return list(_maker(seen)), sorted([2, 1], key=lambda x: next(_maker(seen)) + x)
+
+    jitted = trident.jit(f)
+    for _ in range(3):
+        seen: list[Any] = []
+        assert jitted(seen) == f([])
+        assert seen and not [name for name in seen if name.startswith(os.path.dirname(trident.__file__) + os.sep)]
+
+
 def _warns(x: int) -> int:
     warnings.warn("deprecated", DeprecationWarning, stacklevel=2)
     return x + 1

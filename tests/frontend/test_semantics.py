@@ -309,6 +309,33 @@ def test_methods_of_a_builtin_type_called_on_a_subclass() -> None:
     _gives(g)
 
 
+def test_context_of_exceptions_that_are_raised_while_another_is_handled() -> None:
+    def nested(inner: Exception, outer: Exception) -> None:
+        try:
+            raise inner
+        finally:
+            raise outer
+
+    def chain(call: Any) -> list[Any]:
+        try:
+            try:
+                raise KeyError(1)
+            except KeyError:
+                call(KeyError(2), KeyError(3))
+        except KeyError as error:
+            seen: list[Any] = []
+            at: BaseException | None = error
+            while at is not None:
+                seen.append(at.args[0])
+                at = at.__context__
+            return seen
+        return []
+
+    jitted = trident.jit(nested)
+    for _ in range(4):
+        assert chain(jitted) == chain(nested) == [3, 2, 1]
+
+
 def test_which_tuple_it_is() -> None:
     def f(t: Any) -> Any:
         return t[:] is t, t * 1 is t, t + () is t, () + t is t, tuple(t) is t, t * 0 is ()  # noqa: F632

@@ -340,7 +340,7 @@ class Calls(Objects):
         harmless = id(obj) in registry().harmless
         if not harmless:
             self.changed_anything()
-        real = self.execute(obj, *[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})
+        real = self.execute(self.services.call, obj, tuple([arg.obj for arg in args]), {k: value.obj for k, value in kwargs.items()})
         info = OpaqueCall(callee_name(obj), reason, self.builder.file, self.builder.line)
         return self.result(real, self.builder.call(function, forms, tuple(kwargs), info))
 

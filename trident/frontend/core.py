@@ -41,6 +41,9 @@ class Services(Protocol):
     def resume(self, frames: list[Frame], exc: BaseException | None) -> object:
         """Continue frames in CPython, the innermost first; with `exc` raised at its instruction. The outermost's result."""
 
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call something of the user's that must not find the recorder's frames below it."""
+
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""
 

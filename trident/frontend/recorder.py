@@ -73,10 +73,12 @@ class Outcome:
         error, self.error = self.error, None  # its traceback will hold this frame
         if error is None:
             return self.result
+        context = error.__context__
         try:
             raise error
         finally:
-            del error
+            error.__context__ = context  # which `raise` takes to be the exception that our caller is handling
+            del error, context
 
 
 class Recorder(Calls):
