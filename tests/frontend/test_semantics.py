@@ -258,6 +258,37 @@ def test_super_that_cannot_be() -> None:
     _gives(f, (int, "x"))
 
 
+class _A:
+    def name(self) -> str:
+        return "A"
+
+
+class _X(_A):
+    def name(self) -> str:
+        return "X"
+
+
+class _B(_A):
+    def name(self) -> str:
+        return "B" + super().name()
+
+    def explicit(self) -> str:
+        return super(_B, self).name()  # noqa: UP008
+
+
+class _D(_B, _X):
+    pass
+
+
+def test_super_depends_on_the_type_of_self() -> None:
+    for fn in (_B.name, _B.explicit, lambda made: made.name()):
+        entry = _gives(fn, (_B(),), (_D(),), (_B(),))
+        assert entry.cell.hits
+    _gives(_B.name, (_B(),), (1,), (_D(),))
+    many = _gives(_B.name, *[(_B(),) for _ in range(20)])
+    assert len(many.roots) == 1, "one specialization for each type, not for each object"
+
+
 def test_objects_with_a_hidden_dict() -> None:
     import asyncio
 

@@ -368,30 +368,39 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
 def _super(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if kwargs or len(args) not in (0, 2):
         return NotModelled
-    if not args:
-        frame = rec.frames[-1]
-        names = frame.code.code.co_freevars
-        if "__class__" not in names or not frame.code.code.co_argcount:
-            return NotModelled
+    if args:
+        made = make_super(rec, *args)
+        return NotModelled if made is None else made
+    frame = rec.frames[-1]
+    names = frame.code.code.co_freevars
+    if "__class__" in names and frame.code.code.co_argcount:
         cell = frame.locals[frame.code.names.index("__class__")]
         owner = frame.locals[0]
         if isinstance(owner, Virtual) and owner.kind == "cell":
             owner = owner.items[0]
         cls = cell.items[0] if isinstance(cell, Virtual) else rec.read_cell(cell.obj, "__class__")  # type: ignore[union-attr, arg-type]
-        if not isinstance(cls, Value) or not isinstance(owner, Value):
-            return NotModelled
-        args = [cls, owner]
-    cls, owner = rec.resolve(args[0]), rec.resolve(args[1])
+        if isinstance(cls, Value) and isinstance(owner, Value) and (made := make_super(rec, cls, owner)) is not None:
+            return made
+    rec.abort("frame", "super() reads its caller's frame")
+    return NotModelled
+
+
+def make_super(rec: Recorder, cls: Value, owner: Value) -> Virtual | None:
+    """`super(cls, owner)`, which depends on the type of `owner` (or, if that is a class, on itself); None where it cannot be known."""
+    cls, owner = rec.resolve(cls), rec.resolve(owner)
     if type(cls) is not Const:
-        return NotModelled
-    if type(owner) is Traced:
-        owner = rec.traced_owner(owner)
-    elif type(owner) is Const:
-        rec.pin_class_of(owner.obj, rec.name_of(owner))
+        return None
     try:
         real = super(cls.obj, owner.obj)  # type: ignore[arg-type]
-    except TypeError:  # let the call itself raise it
-        return NotModelled
+    except TypeError:  # let CPython raise it
+        return None
+    if type(owner) is Traced and is_a(owner.obj, type):
+        owner = rec.traced_owner(owner)
+    elif type(owner) is Traced:
+        rec.type_of(owner)
+        owner = rec.resolve(owner)
+    elif type(owner) is Const:
+        rec.pin_class_of(owner.obj, rec.name_of(owner))
     return rec.virtual(real, "super", [cls, owner])
 
 
