@@ -289,6 +289,37 @@ def test_super_depends_on_the_type_of_self() -> None:
     assert len(many.roots) == 1, "one specialization for each type, not for each object"
 
 
+def test_patterns_that_name_something_twice() -> None:
+    class Point:
+        __match_args__ = ("a", "a")
+        a = 1
+
+    class Keys:
+        first = second = "k"
+
+    def f(made: Any) -> Any:
+        match made:
+            case Point(x, a=y):
+                return x, y
+        return None
+
+    def g(made: Any) -> Any:
+        match made:
+            case Point(x, y):
+                return x, y
+        return None
+
+    def h(made: Any) -> Any:
+        match made:
+            case {Keys.first: x, Keys.second: y}:
+                return x, y
+        return None
+
+    for fn in (f, g):
+        _gives(fn, (Point(),), (1,))
+    _gives(h, ({"k": 1},), ({},))
+
+
 def test_objects_with_a_hidden_dict() -> None:
     import asyncio
 
