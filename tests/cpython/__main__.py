@@ -128,6 +128,8 @@ def run(args: argparse.Namespace, console: Console) -> Results:
             module = job["test"].removeprefix("test.test_")
             results[module][job["mode"]] = result
             progress.update(task, advance=1, description=f"{module}: {job['mode']}")
+            if args.json:  # as it grows: a long run can be looked into, and is not lost
+                args.json.write_text(json.dumps(results))
 
         for thread in Servers(args.python, jobs, args.jobs, done).threads:
             thread.join()
@@ -147,8 +149,6 @@ def main() -> int:
     args = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 180)
     results = run(args, console)
-    if args.json:
-        args.json.write_text(json.dumps(results))
     if not results:
         console.print("this Python has none of these test modules (Linux distributions leave them out)")
         return 5

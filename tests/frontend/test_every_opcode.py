@@ -141,7 +141,8 @@ def _calls(a: int, b: int) -> Any:
         return x + y + a
 
     pairs = {"z": 5, "q": 6}
-    return inner(a), inner(a, b), inner(a, b, 3, z=4), inner(*(a, b)), inner(*[a], **pairs), inner(a, **pairs, w=1), annotated(), dict(**pairs, k=1)
+    plain = inner(a), inner(a, b), inner(a, b, 3, z=4), annotated()
+    return plain, inner(*(a, b)), inner(*[a], **pairs), inner(a, **pairs, w=1), dict(**pairs, k=1)
 
 
 def _names(a: int, b: int) -> Any:
@@ -184,7 +185,7 @@ def _deletes_a_cell(a: int, b: int) -> Any:
     cell = b
 
     def reads() -> int:
-        return cell
+        return cell  # noqa: F821
 
     got = reads()
     del cell
