@@ -30,7 +30,7 @@ RECORDINGS = 2
 """Of one code object; bridges are counted apart (`Options.max_bridges`)."""
 
 OPTIONS: dict[str, Any] = {"max_specializations": RECORDINGS, "max_bridges": 2, "bridge_threshold": 1, "max_aborts": 1000,
-                           "max_trace_ops": 800}
+                           "max_trace_ops": 600}
 
 
 class _Services(Services):
