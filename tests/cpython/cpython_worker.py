@@ -89,11 +89,11 @@ def _hook(mode: str) -> Any:
 
 
 def _run(job: dict[str, Any], at: Path) -> dict[str, Any]:
+    name = job["test"]
+    if importlib.util.find_spec("test") is None or importlib.util.find_spec(name) is None:
+        return {"missing": f"this Python has no {name}"}
     from test import support
 
-    name = job["test"]
-    if importlib.util.find_spec(name) is None:
-        return {"missing": f"this Python has no {name}"}
     support.verbose, support.use_resources = 0, []
     made = _hook(job["mode"])
     tests = unittest.defaultTestLoader.loadTestsFromName(name)
