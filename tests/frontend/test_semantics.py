@@ -320,6 +320,39 @@ def test_patterns_that_name_something_twice() -> None:
     _gives(h, ({"k": 1},), ({},))
 
 
+def test_isinstance_of_a_proxy() -> None:
+    class Proxy:
+        def __init__(self, target: Any) -> None:
+            object.__setattr__(self, "target", target)
+
+        def __getattribute__(self, name: str) -> Any:
+            return getattr(object.__getattribute__(self, "target"), name)
+
+    proxy = Proxy(3)
+
+    def f() -> Any:
+        return isinstance(proxy, int), isinstance(proxy, str), isinstance(proxy, Proxy), type(proxy) is Proxy
+
+    assert f() == (True, False, True, True)
+    _gives(f)
+
+
+def test_a_class_whose_new_was_deleted() -> None:
+    class Made:
+        def __new__(cls, *args: Any) -> Any:
+            raise AssertionError
+
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    del Made.__new__
+
+    def f() -> Any:
+        return Made(3).value
+
+    _gives(f)
+
+
 def test_objects_with_a_hidden_dict() -> None:
     import asyncio
 

@@ -20,7 +20,7 @@ from trident.frontend.binding import Keywords, bind_arguments
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.instances import has_plain_layout
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.objects import Access, Objects
+from trident.frontend.objects import Access, Objects, type_word
 from trident.frontend.values import Const, Traced, Value, Virtual, callee_name, is_a
 from trident.ir import NULL, OpaqueCall
 
@@ -175,6 +175,8 @@ class Calls(Objects):
         own_new = new.__func__ if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType) else None
         if own_new is not None and init is object.__init__ and not _subclass_has_init(cls):
             return self.call(Const(own_new, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
+        if new is object.__new__ and type_word(cls, "__new__") != type_word(object, "__new__"):
+            return self.opaque(callee, args, kwargs, "a class whose __new__ was deleted")
         can_init = init is object.__init__ or isinstance(init, types.FunctionType) and self._can_inline(init.__code__, init)
         if new is not object.__new__ and own_new is None or not is_plain_class(cls) or not can_init:
             return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")

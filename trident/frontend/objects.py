@@ -387,10 +387,11 @@ def _is_plain_tuple(cls: type) -> bool:
 
 
 # Word of a type object that holds the C function behind a special method (PyTypeObject is laid out so in all of CPython 3).
-_SLOT_WORDS = {"__getattribute__": 18, "__setattr__": 19}
+_SLOT_WORDS = {"__getattribute__": 18, "__setattr__": 19, "__new__": 39}
 
 
-def _slot_function(cls: type, name: str) -> int:
+def type_word(cls: type, name: str) -> int:
+    """Address of the C function behind a special method."""
     return ctypes.c_uint64.from_address(id(cls) + 8 * _SLOT_WORDS[name]).value
 
 
@@ -398,7 +399,7 @@ def _is_generic(found: Any, name: str) -> bool:
     """Whether a special method is the one of `object`; many builtin types have a wrapper of their own around the same C function."""
     if found is getattr(object, name):
         return True
-    return type(found) is types.WrapperDescriptorType and _slot_function(found.__objclass__, name) == _slot_function(object, name)
+    return type(found) is types.WrapperDescriptorType and type_word(found.__objclass__, name) == type_word(object, name)
 
 
 def _overrides(found: Any) -> bool:

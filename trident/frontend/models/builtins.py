@@ -254,7 +254,9 @@ def _isinstance(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         rec.pin_class_of(value.obj, rec.name_of(value))
     if rec.read_type(cls, "__class__") is not object.__dict__["__class__"] and not is_a(value.obj, type):
         return NotModelled
-    return Const(is_a(value.obj, tuple(classes)))
+    if not set(classes) & set(cls.__mro__) and type(rec.read_type(cls, "__getattribute__")) is types.FunctionType:
+        return NotModelled  # it may claim another class
+    return Const(isinstance(value.obj, tuple(classes)))
 
 
 def _issubclass(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
