@@ -70,7 +70,8 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("scope", "lifetime", "ScopeTests.testLeaks"),
     ("call", "evaluator", "TestRecursion.test_super_deep"),
     ("call", "vectorcall", "TestPEP590.test_setvectorcall*"),
-    ("exceptions", "depth", "ExceptionTests.test_recursion_in_except_handler"),
+    ("copy", "lifetime", "TestCopy.test_*copy_weak*dict"),
+    ("code", "lifetime", "CodeWeakRefTest.test_basic"),
     ("functools", "lifetime", "*.test_lru_cache_weakrefable *.test_weakref"),
     ("contextlib", "lifetime", "ContextManagerTestCase.test_nokeepref"),
     ("int", "time", "*.test_denial_of_service_*"),
@@ -93,6 +94,7 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
 OMITTED: dict[str, dict[str, str]] = {
     "dynamic": {"test_modify_builtins": "builtins"},
     "iter": {"test_reduce_mutating_builtins_iter": "builtins"},
+    "exceptions": {"test_recursion_in_except_handler": "depth"},
     "builtin": {"test_envar_good_path_builtin": "builtins"},
     "functools": {"test_lru_reentrancy_with_len": "builtins"},
 }
