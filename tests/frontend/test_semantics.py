@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -350,6 +351,17 @@ def test_a_class_whose_new_was_deleted() -> None:
     def f() -> Any:
         return Made(3).value
 
+    _gives(f)
+
+
+def test_truth_of_notimplemented_warns() -> None:
+    def f() -> Any:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            result = bool(NotImplemented), not NotImplemented, 1 if NotImplemented else 2
+        return result, [str(w.message)[:14] for w in seen]
+
+    assert f()[1] == ["NotImplemented"] * 3
     _gives(f)
 
 

@@ -484,6 +484,8 @@ def _named(value: Traced, source: Traced) -> Traced:
 
 def _truth_constant(rec: Recorder, a: Const, obj: Any) -> Value:
     kind = type(obj)
+    if obj is NotImplemented:  # warns
+        return opaque_truth(rec, a)
     if kind in (bool, type(None), int, str, float, bytes, tuple, complex, range) or kind in registry().constant_types:
         return Const(bool(obj))
     if kind in (dict, list, set, OrderedDict):
