@@ -86,7 +86,7 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("call", "identity", "TestPEP590.test_vectorcall_override"),
     ("coroutines", "lifetime", "CoroutineTest.test_for_[2346]"),
     ("coroutines", "frame", "OriginTrackingTest.*"),
-    ("memoryview", "lifetime", "*.test_setitem_writable *.test_refs *.test_gc *.test_getbuffer"),
+    ("memoryview", "lifetime", "*.test_setitem_writable *.test_refs *.test_gc *.test_getbuffer *.test_getitem"),
     ("ordered_dict", "lifetime", "*.test_reference_loop *.test_free_after_iterating *.test_highly_nested_subclass"),
     ("weakset", "lifetime", "TestWeakSet.*"),
     ("typing", "frame", "ProtocolTests.*"),

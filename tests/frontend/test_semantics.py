@@ -365,6 +365,25 @@ def test_truth_of_notimplemented_warns() -> None:
     _gives(f)
 
 
+def test_new_containers_are_never_one() -> None:
+    def f(x: Any) -> Any:
+        a: Any = []
+        b: Any = []
+        c, d = {"k": x}, {"k": x}
+        ids = list(map(id, (a, b, c, d)))
+        return len(set(ids)), a, b
+
+    def g(x: Any) -> Any:
+        a: Any = []
+        b = x[1:]
+        for made in map(list.append, [a], [1]):
+            assert made is None
+        return a, b
+
+    _gives(f, (1,))
+    _gives(g, ([1],), ([2, 3],))
+
+
 def test_objects_with_a_hidden_dict() -> None:
     import asyncio
 
