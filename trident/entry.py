@@ -372,6 +372,10 @@ class Services:
         """Continue frames in CPython."""
         return resume(frames, exc)
 
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call without frames of Trident below."""
+        return call(function, args, keywords)
+
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""
         from trident.backend.lowering.aten import supports

@@ -34,6 +34,9 @@ class Services:
         self.resumed += 1
         return resume(frames, exc)
 
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return function(*args, **keywords)
+
     def supports_operator(self, name: str, overload: str) -> bool:
         return True
 

@@ -3,7 +3,7 @@
 Owns the decision. What must hold: arguments bind exactly as CPython binds them (an error in binding is left to CPython);
 an inlined callee is a frame of its own in every snapshot; an opaque call is executed exactly once, while recording.
 
-May import: ir, frontend.{analysis,objects,values,models}.
+May import: ir, frontend.{analysis,objects,subscripts,values,models}.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import types
 from pathlib import Path
 from typing import Any
 
+from trident.frontend import subscripts
 from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
 from trident.frontend.binding import Keywords, bind_arguments
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.instances import has_plain_layout
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.objects import Access, Objects
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.objects import Access, Objects, type_word
+from trident.frontend.values import Const, Traced, Value, Virtual, callee_name, is_a
 from trident.ir import NULL, OpaqueCall
 
 MAX_INLINE_DEPTH = 60
@@ -73,7 +74,7 @@ class Calls(Objects):
                 return self.opaque(callee, args, kwargs, "the callee is a run-time object")
             if self.is_run_time_instance(callee):
                 return self._call_object(callee, args, kwargs)
-            self.guard_identity(callee, f"{callee.origin or 'callee'} is {_callee_name(callee.obj)}")
+            self.guard_identity(callee, f"{callee.origin or 'callee'} is {callee_name(callee.obj)}")
             callee = self.resolve(callee)
         return self._call_constant(callee, callee.obj, args, kwargs)
 
@@ -98,7 +99,7 @@ class Calls(Objects):
     def _call_constant(self, callee: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
         known = registry()
         if id(obj) in known.frame_readers:
-            raise Leave("frame", f"{_callee_name(obj)}: {known.frame_readers[id(obj)][1]}")
+            raise Leave("frame", f"{callee_name(obj)}: {known.frame_readers[id(obj)][1]}")
         model = known.find(obj)
         if model is not None:
             args = [self.resolve(arg) for arg in args]
@@ -118,7 +119,7 @@ class Calls(Objects):
             return self._call_partial(callee, args, kwargs)
         if kind is types.BuiltinFunctionType:
             return self._call_builtin(callee, args, kwargs)
-        if isinstance(obj, type):
+        if is_a(obj, type):
             return self._call_class(callee, obj, args, kwargs)
         unwrap = getattr(self.services, "unwrap", None)
         target = unwrap(obj) if unwrap is not None else None
@@ -156,6 +157,11 @@ class Calls(Objects):
         return self.opaque(callee, args, kwargs, f"call of a {cls.__qualname__}")
 
     # --------------------------------------------------------------------------------------------------- classes
+    def named_by_caller(self, args: list[Value]) -> None:
+        """`type(name, bases, namespace)` takes `__module__` from the running frame where the namespace has none."""
+        if type(args[2].obj) is dict and subscripts.dict_get(self, args[2], Const("__module__")) in (NULL, NotModelled):  # type: ignore[arg-type]
+            raise Leave("frame", "a class is made that is named after its caller's module")
+
     def _call_class(self, callee: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
         """`cls(...)`: plain classes are made as virtual instances and their `__init__` is inlined."""
         meta_call = self.read_type(type(cls), "__call__")
@@ -164,9 +170,13 @@ class Calls(Objects):
                 return self.call(Const(meta_call), [callee, *args], kwargs)
             return self.opaque(callee, args, kwargs, "a metaclass with its own __call__")
         new, init = self.read_type(cls, "__new__"), self.read_type(cls, "__init__")
+        if new is type.__new__ and len(args) == 3:
+            self.named_by_caller(args)
         own_new = new.__func__ if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType) else None
-        if own_new is not None and init is object.__init__:
+        if own_new is not None and init is object.__init__ and not _subclass_has_init(cls):
             return self.call(Const(own_new, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
+        if new is object.__new__ and type_word(cls, "__new__") != type_word(object, "__new__"):
+            return self.opaque(callee, args, kwargs, "a class whose __new__ was deleted")
         can_init = init is object.__init__ or isinstance(init, types.FunctionType) and self._can_inline(init.__code__, init)
         if new is not object.__new__ and own_new is None or not is_plain_class(cls) or not can_init:
             return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
@@ -267,7 +277,7 @@ class Calls(Objects):
     def call_discard(self, callee: Value, args: list[Value]) -> Any:
         """A call by an instruction that drops the result (a store): None, or INLINED."""
         callee = self.resolve(callee)
-        if isinstance(callee.obj, types.FunctionType) and self._can_inline(callee.obj.__code__, callee.obj) \
+        if is_a(callee.obj, types.FunctionType) and self._can_inline(callee.obj.__code__, callee.obj) \
                 and registry().find(callee.obj) is None:
             return self._inline(callee, args, {}, discard=True)
         self.opaque(callee, args, {}, "a store that is not followed")
@@ -277,7 +287,7 @@ class Calls(Objects):
         """Write an opaque call of a harmless C function that has been executed already."""
         forms = [self.ssa(arg, "object") for arg in args]
         self.effect()
-        info = OpaqueCall(_callee_name(fn), reason, self.builder.file, self.builder.line)
+        info = OpaqueCall(callee_name(fn), reason, self.builder.file, self.builder.line)
         return self.result(real, self.builder.call(self.builder.constant(fn), forms, (), info))
 
     # ------------------------------------------------------------------------------------------------- pure code
@@ -323,7 +333,7 @@ class Calls(Objects):
         callee = self.resolve(callee)
         obj: Any = callee.obj
         if id(obj) in registry().frame_readers:
-            raise Leave("frame", f"{_callee_name(obj)}: {registry().frame_readers[id(obj)][1]}")
+            raise Leave("frame", f"{callee_name(obj)}: {registry().frame_readers[id(obj)][1]}")
         if isinstance(kwargs, Keywords):
             kwargs.fix_order(self)  # type: ignore[arg-type]
         function = self.ssa(callee, "object")
@@ -332,8 +342,8 @@ class Calls(Objects):
         harmless = id(obj) in registry().harmless
         if not harmless:
             self.changed_anything()
-        real = self.execute(obj, *[arg.obj for arg in args], **{key: value.obj for key, value in kwargs.items()})
-        info = OpaqueCall(_callee_name(obj), reason, self.builder.file, self.builder.line)
+        real = self.execute(self.services.call, obj, tuple([arg.obj for arg in args]), {k: value.obj for k, value in kwargs.items()})
+        info = OpaqueCall(callee_name(obj), reason, self.builder.file, self.builder.line)
         return self.result(real, self.builder.call(function, forms, tuple(kwargs), info))
 
     # ------------------------------------------------------------------------------------------------ attributes
@@ -343,7 +353,7 @@ class Calls(Objects):
             case "value":
                 return found.value
             case "method":
-                method = types.MethodType(found.value.obj, found.self.obj) if isinstance(found.value.obj, types.FunctionType) \
+                method = types.MethodType(found.value.obj, found.self.obj) if is_a(found.value.obj, types.FunctionType) \
                     else getattr(owner.obj, name)
                 return self.virtual(method, "method", [found.value, found.self])
             case "call":
@@ -377,10 +387,10 @@ def _self_origin(callee: Value) -> str:
     return _origin(callee).rpartition(".")[0]
 
 
-def _callee_name(obj: Any) -> str:
-    name = getattr(obj, "__qualname__", None) or type(obj).__qualname__
-    module = getattr(obj, "__module__", None)
-    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else str(name)
+def _subclass_has_init(cls: type) -> bool:
+    """Whether `__new__` could return an instance of a subclass whose `__init__` then runs."""
+    known: list[type] = type.__subclasses__(cls)
+    return any("__init__" in sub.__dict__ or _subclass_has_init(sub) for sub in known)
 
 
 def code_of(function: types.FunctionType) -> CodeInfo:

@@ -22,7 +22,7 @@ from torch_mlir import ir as mlir
 from trident.frontend.aborts import Leave, PartlyExecuted, RecorderBug, UserRaised
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.snapshots import SnapshotWriter
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, describe
 from trident.ir import Frame, GuardInfo, Pin, PinKind, TraceBuilder
 from trident.ir.ops import BY_NAME
 
@@ -40,6 +40,9 @@ class Services(Protocol):
 
     def resume(self, frames: list[Frame], exc: BaseException | None) -> object:
         """Continue frames in CPython, the innermost first; with `exc` raised at its instruction. The outermost's result."""
+
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Call something of the user's that must not find the recorder's frames below it."""
 
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""
@@ -73,7 +76,7 @@ class Core:
         self.snapshots = SnapshotWriter(self)
 
     # ------------------------------------------------------------------------------------------------- user code
-    def execute(self, fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    def execute(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """Run an operation of the user's program, once. At most once per instruction, and as a whole: its result is what the
         instruction yields if the recorder fails afterwards. What it raises becomes UserRaised."""
         if self.executed and self.harmless:
@@ -82,7 +85,7 @@ class Core:
             raise PartlyExecuted("a second operation in one instruction")
         return self.execute_part(fn, *args, **kwargs)
 
-    def execute_part(self, fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    def execute_part(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """As `execute`, where more than one operation makes up an instruction."""
         try:
             result = fn(*args, **kwargs)
@@ -224,7 +227,7 @@ class Core:
         """How to call a value in a guard's text."""
         value = self.resolve(value)
         if isinstance(value, Const):
-            return value.origin or _short(value.obj)
+            return value.origin or describe(value.obj)
         if isinstance(value, Traced):
             return value.origin or f"<{type(value.obj).__name__}>"
         return f"<{getattr(value, 'kind', 'value')}>"
@@ -232,12 +235,3 @@ class Core:
     def abort(self, reason: str, text: str) -> None:
         """Give up the recording before the current instruction (nothing of it may have been executed)."""
         raise Leave(reason, text)
-
-
-def _short(obj: object) -> str:
-    name = getattr(obj, "__qualname__", None)
-    if isinstance(name, str):
-        return name
-    if isinstance(obj, int | float | str | bytes | None | bool):
-        return repr(obj)[:60]
-    return f"<{type(obj).__name__}>"

@@ -18,7 +18,7 @@ from torch_mlir import ir as mlir
 from trident.frontend.aborts import Leave, RecorderBug
 from trident.frontend.core import Core
 from trident.frontend.frames import Entry
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, describe, is_a
 from trident.frontend.virtuals import C_METHODS, MUTABLE, bind_method, make_function, maker_of
 from trident.ir import NULL, OpaqueCall
 
@@ -127,11 +127,11 @@ class Guarding(Core):
         match kind:
             case "object":
                 return self.builder.constant(obj)
-            case "int" if isinstance(obj, int):
+            case "int" if is_a(obj, int):
                 return self.builder.int(int(obj))
-            case "float" if isinstance(obj, float | int):
+            case "float" if is_a(obj, float | int):
                 return self.builder.float(float(obj))
-            case "bool" if isinstance(obj, bool):
+            case "bool" if is_a(obj, bool):
                 return self.builder.bool(obj)
             case "tensor":
                 return self._const_tensor(obj)
@@ -176,11 +176,11 @@ class Guarding(Core):
         elif value.kind == "object" and type(obj) in BY_VALUE:
             if type(obj) is not str:  # that op compares the type too
                 self.type_of(value)
-            text = f"{name} == {_describe(obj)} ({why})"
+            text = f"{name} == {describe(obj)} ({why})"
             self.guard_argument(BY_VALUE[type(obj)], value, "value", text, index=self.builder.constant_index(obj))
             value.known_type = type(obj)
         elif value.kind == "object" and not (value.facts.get("fresh") and is_made_anew(obj)):
-            text = f"{name} is {_describe(obj)} ({why})"
+            text = f"{name} is {describe(obj)} ({why})"
             self.guard_argument("is_constant", value, "identity", text, index=self.builder.constant_index(obj))
             self.identified.setdefault(value.facts.get("position", -1), obj)
         else:
@@ -346,17 +346,12 @@ _C_MAKERS: dict[str, Any] = {
 }
 
 
-def is_made_anew(obj: object) -> bool:
+def is_made_anew(obj: Any) -> bool:
     """Whether a result of a call is likely to be another object next time (then guarding its identity makes no sense)."""
-    if obj is None or isinstance(obj, type | types.ModuleType | bool | str):
+    if obj is None or is_a(obj, type | types.ModuleType | bool | str):
         return False
-    if isinstance(obj, types.FunctionType):
+    if is_a(obj, types.FunctionType):
         return "<locals>" in obj.__qualname__
-    if isinstance(obj, types.BuiltinFunctionType):
+    if is_a(obj, types.BuiltinFunctionType):
         return not (obj.__self__ is None or isinstance(obj.__self__, types.ModuleType))
     return True
-
-
-def _describe(obj: object) -> str:
-    name = getattr(obj, "__qualname__", None)
-    return name if isinstance(name, str) else repr(obj)[:60] if isinstance(obj, str | int | float | bytes) else f"<{type(obj).__name__}>"

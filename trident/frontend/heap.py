@@ -18,7 +18,7 @@ from typing import Any
 from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry
 from trident.frontend.guards import Guarding
-from trident.frontend.values import Const, Traced, Value
+from trident.frontend.values import Const, Traced, Value, describe, is_a
 from trident.ir import NULL, OpaqueCall, PinKind
 
 _HEAP_TYPE, _IMMUTABLE_TYPE, _MANAGED_DICT = 1 << 9, 1 << 8, 1 << 4  # Py_TPFLAGS_*
@@ -199,7 +199,7 @@ class Heap(Guarding):
 
         `__class__` and `__dict__` of an instance of a Python class can be assigned."""
         cls = type(obj)
-        if not is_mutable_type(cls) or isinstance(obj, type):
+        if not is_mutable_type(cls) or is_a(obj, type):
             return
         word = _word(id(obj) + 8)
         if word == id(cls):
@@ -227,9 +227,4 @@ def _word(address: int) -> int:
 
 
 def _describe(obj: object) -> str:
-    if obj is NULL:
-        return "absent"
-    name = getattr(obj, "__qualname__", None)
-    if isinstance(name, str):
-        return name
-    return repr(obj)[:60] if isinstance(obj, str | int | float | bool | type(None)) else f"the same {type(obj).__name__}"
+    return "absent" if obj is NULL else describe(obj)

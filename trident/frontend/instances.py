@@ -50,7 +50,7 @@ class Instances(Heap):
         if type(value) is not Traced or RUN_TIME not in value.facts or value.kind != "object" or value.facts.get("constant"):
             return False
         obj: Any = value.obj
-        if isinstance(obj, registry().hooked_types) or not has_plain_layout(type(obj)) or type(obj.__dict__) is not dict:
+        if issubclass(type(obj), registry().hooked_types) or not has_plain_layout(type(obj)) or type(obj.__dict__) is not dict:
             return False
         self.type_of(value)
         return True

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trident.frontend import operators
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual
-from trident.frontend.virtuals import maker_of
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.virtuals import deletions, is_disturbed, maker_of
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -31,6 +31,7 @@ class _End:
 END = _End()
 SENTINEL = object()  # what `next(it, SENTINEL)` yields at the end, in traces
 _PLAIN_SEQUENCES = (tuple, str, bytes, range)
+MAX_KNOWN = 4096  # items of one container that the trace knows one by one (every snapshot lists them)
 _DICTS: tuple[dict[str, int], ...] = ({}, OrderedDict())
 _SIZED = (dict, OrderedDict, *(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items())))
 
@@ -46,6 +47,8 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
         answer = registry().try_hooks("iterate", rec, value)
         if answer is not NotModelled:
             return answer  # type: ignore[no-any-return]
+    if is_long(obj):
+        return None
     if type(value) is Virtual:
         return _items_of_virtual(rec, value)
     if type(value) is Const:
@@ -64,6 +67,16 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
         return [load_item(rec, value, n) for n in range(size)]
     pairs = traced_pairs(rec, value) if cls is dict else None
     return None if pairs is None else [Const(key) for key, _ in pairs]
+
+
+def is_long(obj: Any) -> bool:
+    """Whether a container has too many items for the trace to know them one by one."""
+    if type(obj) is range:  # its length need not fit
+        return len(obj[:MAX_KNOWN + 1]) > MAX_KNOWN
+    return is_a(obj, tuple | list | dict | str | bytes) and type(obj).__len__ in _C_LENGTHS and len(obj) > MAX_KNOWN
+
+
+_C_LENGTHS = (tuple.__len__, list.__len__, dict.__len__, OrderedDict.__len__, str.__len__, bytes.__len__)
 
 
 def traced_pairs(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None:
@@ -96,7 +109,7 @@ def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
 
 def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | None:
     name = rec.name_of(value)
-    if type(obj) in _PLAIN_SEQUENCES or isinstance(obj, tuple) and type(obj).__iter__ is tuple.__iter__:
+    if type(obj) in _PLAIN_SEQUENCES or is_a(obj, tuple) and type(obj).__iter__ is tuple.__iter__:
         return [Const(item, f"{name}[{n}]") for n, item in enumerate(obj)]
     if type(obj) is list and not rec.list_is_dynamic(obj):
         return rec.list_items(obj, name)
@@ -150,6 +163,7 @@ def _exhaust(rec: Recorder, iterator: Virtual) -> list[Value] | None:
 
     The concrete iterators are not run: nobody else can see them, so they are replaced by ones in the final state (and the
     originals come back if the instruction is left to CPython after all)."""
+    rec.may_exit()  # the state of the guards below is that of the untouched iterators
     rec.mutation(iterator)
     parts = _reachable(rec, iterator)
     saved = [(part, part.obj, dict(part.state), part.items) for part in parts]
@@ -222,7 +236,8 @@ def sequence_iterator(rec: Recorder, source: Value, how: str = "seq") -> Virtual
     if how == "reversed":  # a list may change meanwhile: it began where the list ended
         return rec.virtual(real, "iterator", [source], how=how, pos=0, start=len(source.obj))  # type: ignore[arg-type]
     if type(source.obj) in _SIZED:  # must not change its size meanwhile
-        return rec.virtual(real, "iterator", [source], how=how, pos=0, size=len(source.obj))  # type: ignore[arg-type]
+        size: int = len(source.obj)  # type: ignore[arg-type]
+        return rec.virtual(real, "iterator", [source], how=how, pos=0, size=size, deleted=deletions(source))
     return rec.virtual(real, "iterator", [source], how=how, pos=0)
 
 
@@ -232,6 +247,8 @@ def advance(rec: Recorder, iterator: Virtual) -> Any:
     if item is None:
         return None
     rec.mutation(iterator)
+    if item is END and "size" in iterator.state and rec.execute_part(next, iterator.obj, SENTINEL) is not SENTINEL:
+        rec.abort("unsupported", "a dict that changes while it is iterated over")
     if item is END:  # an iterator that has ended stays so, even if its list grows
         saved = iterator.obj, iterator.state["how"], iterator.items
         parts = _reachable(rec, iterator)[:-1]  # a zip has taken items of those before the one that ended
@@ -259,8 +276,8 @@ def step(rec: Recorder, iterator: Virtual) -> Any:
     pos: int = state["pos"]  # type: ignore[assignment]
     match state["how"]:
         case "seq":
-            if "size" in state and state["size"] != len(iterator.items[0].obj):  # type: ignore[arg-type]
-                rec.abort("raised", "a dict changed size during iteration")
+            if is_disturbed(iterator):
+                rec.abort("unsupported", "a dict that changes while it is iterated over")
             item = _sequence_item(rec, rec.resolve(iterator.items[0]), pos)
         case "reversed":
             items = known_items(rec, iterator.items[0])
@@ -309,6 +326,7 @@ def _sequence_item(rec: Recorder, source: Value, pos: int) -> Any:
     if type(source) is Const and type(obj) is list and rec.list_is_dynamic(obj):
         source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
     if type(source) is Traced and type(obj) is not dict:
+        rec.type_of(source)
         more = pos < len(obj)
         if type(obj) is list:
             counted = rec.builder.op("list_len", source.ssa)

@@ -20,7 +20,7 @@ from trident.frontend.guards import is_made_anew
 from trident.frontend.heap import is_mutable_type
 from trident.frontend.instances import Instances
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL, PinKind
 
 
@@ -68,16 +68,17 @@ class Objects(Instances):
                 return Access("opaque", reason=f"attribute of a run-time {type(obj).__name__}")
         if type(value) is Virtual:
             return self._lookup_virtual(value, name)
-        if type(value) is Const and isinstance(obj, types.ModuleType):
+        if type(value) is Const and issubclass(type(obj), types.ModuleType):
             return self._lookup_module(value, name)
-        if isinstance(obj, type):
+        if issubclass(type(obj), type):
             return self._lookup_class(value, obj, name)
         return self._lookup_instance(value, name)
 
     def is_hooked(self, value: Value) -> bool:
         """Whether models of a type are to be asked about this operand."""
         known = registry()
-        return isinstance(value.obj, known.hooked_types) or type(value) is Virtual and value.kind in known.hooked_kinds
+        # Not isinstance: that asks an object for its `__class__`, which may run code of the user's, or lie.
+        return issubclass(type(value.obj), known.hooked_types) or type(value) is Virtual and value.kind in known.hooked_kinds
 
     def traced_owner(self, value: Traced) -> Value:
         """A traced object whose attributes are wanted: plain types by type, stable objects by identity."""
@@ -103,20 +104,21 @@ class Objects(Instances):
         assert isinstance(module, types.ModuleType)
         if name in _MODULE_DATA:
             return Access("value", Const(module.__dict__)) if name == "__dict__" else Access("opaque", reason=f"module.{name}")
-        text, cls = f"{value.origin or module.__name__}.{name}", type(module)
+        called, cls = value.origin or str(module.__dict__.get("__name__", "module")), type(module)
+        text = f"{called}.{name}"
         if cls is not types.ModuleType:
-            self.pin_class_of(module, value.origin or module.__name__)
+            self.pin_class_of(module, called)
             if self.read_type(cls, "__getattribute__") is not types.ModuleType.__getattribute__:
                 return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
         of_type = self.read_type(cls, name)
-        if of_type is not NULL and _is_data_descriptor(of_type):
+        if of_type is not NULL and _overrides(of_type):
             return self.bind(of_type, value, cls, text)
         found = self.read_dict(module.__dict__, name, text)
         if found is not NULL:
             return Access("value", found)  # type: ignore[arg-type]
         if of_type is not NULL:
             return self.bind(of_type, value, cls, text)
-        fallback = self.read_dict(module.__dict__, "__getattr__", f"{module.__name__}.__getattr__")
+        fallback = self.read_dict(module.__dict__, "__getattr__", f"{called}.__getattr__")
         if fallback is not NULL:
             return Access("call", fallback, args=(Const(name),))  # type: ignore[arg-type]
         of_class = self.read_type(cls, "__getattr__")
@@ -129,7 +131,7 @@ class Objects(Instances):
             return Access("opaque", reason=f"metaclass {meta.__qualname__} has its own __getattribute__")
         text = f"{value.origin if isinstance(value, Const) and value.origin else cls.__qualname__}.{name}"
         of_meta = self.read_type(meta, name)
-        if of_meta is not NULL and _is_data_descriptor(of_meta):
+        if of_meta is not NULL and _overrides(of_meta):
             if name == "__dict__":
                 return Access("opaque", reason="__dict__ of a class")
             return self.bind(of_meta, value, meta, text)
@@ -150,6 +152,8 @@ class Objects(Instances):
         if type(found) is staticmethod:
             return Access("value", Const(found.__func__, text))
         if type(found) is classmethod:
+            if hasattr(type(found.__func__), "__get__") and type(found.__func__) is not types.FunctionType:
+                return Access("opaque", reason="a class method of a descriptor")
             return Access("method", Const(found.__func__, text), owner)
         if type(found) is types.BuiltinFunctionType or not hasattr(type(found), "__get__"):
             return Access("value", Const(found, text))
@@ -179,9 +183,11 @@ class Objects(Instances):
         obj = value.obj
         cls = type(obj)
         of_type = self.read_type(cls, name)
-        if of_type is not NULL and _is_data_descriptor(of_type):
+        if of_type is not NULL and _overrides(of_type):
             return self.bind(of_type, value, cls, text)
         if cls.__dictoffset__ or hasattr(obj, "__dict__"):
+            if type(value) is not Virtual and type(getattr(obj, "__dict__", None)) is not dict:
+                return Access("opaque", reason=f"the instance dict of a {cls.__name__} is not a plain one")
             found = self._read_instance(value, name, text)
             if found is not NULL:
                 return Access("value", found)  # type: ignore[arg-type]
@@ -205,8 +211,6 @@ class Objects(Instances):
         if type(value) is Traced:
             return self.read_instance(value, name, text)
         held = value.obj.__dict__
-        if type(held) is not dict:
-            raise Leave("unsupported", f"{text}: the instance dict is a {type(held).__name__}")
         self.pin_dict_of(value.obj, held, self.name_of(value))
         return self.read_dict(held, name, text)
 
@@ -218,6 +222,8 @@ class Objects(Instances):
         if kind is staticmethod:
             return Access("value", Const(found.__func__, text))
         if kind is classmethod:
+            if hasattr(type(found.__func__), "__get__") and type(found.__func__) is not types.FunctionType:
+                return Access("opaque", reason="a class method of a descriptor")
             return Access("method", Const(found.__func__, text), Const(cls))
         if kind is property:
             return _ABSENT if found.fget is None else Access("call", Const(found.fget, text), args=(owner,))
@@ -246,7 +252,7 @@ class Objects(Instances):
         if type(obj) is types.FunctionType and name in _FUNCTION_PARTS:
             self.pin_function(obj, self.name_of(owner))
             return Access("value", Const(found.__get__(obj), text))
-        if isinstance(obj, types.FunctionType | type) and name in ("__name__", "__qualname__", "__module__"):
+        if is_a(obj, types.FunctionType | type) and name in ("__name__", "__qualname__", "__module__"):
             return self._name_of_object(obj, found.__get__(obj), text)
         if name == "__dict__":
             held = obj.__dict__
@@ -262,7 +268,7 @@ class Objects(Instances):
 
     def _name_of_object(self, obj: Any, value: Any, text: str) -> Access:
         """`__name__` and the like of a function or class: every word of the object that holds it is pinned."""
-        if isinstance(obj, type) and not is_mutable_type(obj):
+        if is_a(obj, type) and not is_mutable_type(obj):
             return Access("value", Const(value, text))
         size = type(obj).__basicsize__
         places = [at for at in range(16, size, 8) if ctypes.c_uint64.from_address(id(obj) + at).value == id(value)]
@@ -313,10 +319,12 @@ class Objects(Instances):
     def _lookup_super(self, value: Virtual, name: str) -> Access:
         """`super(cls, self).name`: the search starts behind cls in the MRO of self's type (or of self, a class)."""
         cls, owner = value.items[0].obj, value.items[1]
-        start = owner.obj if isinstance(owner.obj, type) and issubclass(owner.obj, cls) else type(owner.obj)
+        start = owner.obj if is_a(owner.obj, type) and issubclass(owner.obj, cls) else type(owner.obj)
         if name == "__class__":
             return Access("value", Const(super))
         mro = start.__mro__
+        if mro is None or cls not in mro:  # a metaclass with its own mro(), or an object that lies about its class
+            return Access("opaque", reason=f"super().{name}")
         for base in mro[mro.index(cls) + 1:]:
             if name in base.__dict__:
                 if is_mutable_type(base):
@@ -325,12 +333,19 @@ class Objects(Instances):
                 found = base.__dict__[name]
                 if start is owner.obj and type(found) is not classmethod:
                     return self._bind_to_class(found, owner, start, text)
+                if start is owner.obj and type(found.__func__) is not types.FunctionType:
+                    return Access("opaque", reason=f"super().{name}")
                 return self.bind(found, owner, start, text) if start is not owner.obj else Access("method", Const(found.__func__), owner)
             if is_mutable_type(base):
                 self.read_type(base, name)
         return Access("opaque", reason=f"super().{name}")
 
     # ---------------------------------------------------------------------------------------------------- stores
+    def check_function_part(self, value: Value, name: str) -> None:
+        """A function that the trace has made is called by its parts: they stay as they are."""
+        if type(value) is Virtual and value.kind == "function" and name in _FUNCTION_PARTS:
+            raise Leave("unsupported", f"a change of {name} of a new function")
+
     def store_access(self, value: Value, name: str) -> Access:
         """How `value.name = …` is done: "value" (into the instance dict), "call" (of `value` with args + item) or "opaque"."""
         value = self.resolve(value)
@@ -342,7 +357,8 @@ class Objects(Instances):
             if type(value) is Traced and not self.is_run_time_instance(value):
                 return Access("opaque", reason=f"store to a run-time {type(obj).__name__}")
         cls = type(obj)
-        if isinstance(obj, type | types.ModuleType) or type(value) is Virtual and value.kind != "instance":
+        self.check_function_part(value, name)
+        if is_a(obj, type | types.ModuleType) or type(value) is Virtual and value.kind != "instance":
             return Access("opaque", reason=f"store to a {cls.__name__}")
         if type(value) is Const:
             self.pin_class_of(obj, self.name_of(value))
@@ -371,10 +387,11 @@ def _is_plain_tuple(cls: type) -> bool:
 
 
 # Word of a type object that holds the C function behind a special method (PyTypeObject is laid out so in all of CPython 3).
-_SLOT_WORDS = {"__getattribute__": 18, "__setattr__": 19}
+_SLOT_WORDS = {"__getattribute__": 18, "__setattr__": 19, "__new__": 39}
 
 
-def _slot_function(cls: type, name: str) -> int:
+def type_word(cls: type, name: str) -> int:
+    """Address of the C function behind a special method."""
     return ctypes.c_uint64.from_address(id(cls) + 8 * _SLOT_WORDS[name]).value
 
 
@@ -382,7 +399,12 @@ def _is_generic(found: Any, name: str) -> bool:
     """Whether a special method is the one of `object`; many builtin types have a wrapper of their own around the same C function."""
     if found is getattr(object, name):
         return True
-    return type(found) is types.WrapperDescriptorType and _slot_function(found.__objclass__, name) == _slot_function(object, name)
+    return type(found) is types.WrapperDescriptorType and type_word(found.__objclass__, name) == type_word(object, name)
+
+
+def _overrides(found: Any) -> bool:
+    """Whether an attribute of the type goes before one of the instance."""
+    return _is_data_descriptor(found) and hasattr(type(found), "__get__")
 
 
 def _is_data_descriptor(found: Any) -> bool:

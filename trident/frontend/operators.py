@@ -19,7 +19,7 @@ from trident.frontend.aborts import UserRaised
 from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _FLOAT_OPS = {"add": "add_float", "sub": "sub_float", "mul": "mul_float", "trued
               "mod": "mod_float", "pow": "pow_float"}
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "lshift": "<<",
             "rshift": ">>", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+MAX_REPEATED = 4096  # items of a sequence made by + or * that the trace knows one by one
 _EXACT = 2**53  # ints up to here convert to float exactly
 
 
@@ -210,15 +211,21 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         return a
     if plain == "add" and first is second and first in (tuple, list) and name != "iadd" or name == "iadd" and first is second is tuple:
         left, right = rec.known_items(a), rec.known_items(b)
-        if left is None or right is None:
+        if left is None or right is None or len(left) + len(right) > MAX_REPEATED:
             return NotModelled
+        if first is tuple and not (left and right):  # the very tuple that is not empty
+            return a if left else b
         return rec.virtual_tuple(left + right) if first is tuple else rec.virtual_list(left + right)
     if plain == "mul" and name != "imul" and {first, second} & {tuple, list} and int in (first, second):
         sequence, count = (a, b) if second is int else (b, a)
         known = rec.known_items(sequence)
         if known is None:
             return NotModelled
+        if len(known) * count.obj > MAX_REPEATED:  # type: ignore[operator]
+            return NotModelled
         times = rec.promote(count, "repetition of a sequence")
+        if type(sequence.obj) is tuple and (times == 1 or not known):
+            return sequence
         return rec.virtual_tuple(known * times) if type(sequence.obj) is tuple else rec.virtual_list(known * times)
     return NotModelled
 
@@ -477,11 +484,13 @@ def _named(value: Traced, source: Traced) -> Traced:
 
 def _truth_constant(rec: Recorder, a: Const, obj: Any) -> Value:
     kind = type(obj)
+    if obj is NotImplemented:  # warns
+        return opaque_truth(rec, a)
     if kind in (bool, type(None), int, str, float, bytes, tuple, complex, range) or kind in registry().constant_types:
         return Const(bool(obj))
     if kind in (dict, list, set, OrderedDict):
         return Const(not rec.container_is_empty(obj, rec.name_of(a)))
-    if isinstance(obj, types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType):
+    if is_a(obj, types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType):
         return Const(True)
     return _truth_object(rec, a)
 
@@ -492,7 +501,7 @@ def _truth_object(rec: Recorder, a: Value) -> Value:
         rec.pin_class_of(a.obj, rec.name_of(a))
     for name in ("__bool__", "__len__"):
         found = rec.read_type(cls, name)
-        if found is NULL or found is None:
+        if found is NULL:
             continue
         if isinstance(found, types.FunctionType):
             answer = rec.try_pure(Const(found), [a])

@@ -73,10 +73,12 @@ class Outcome:
         error, self.error = self.error, None  # its traceback will hold this frame
         if error is None:
             return self.result
+        context = error.__context__
         try:
             raise error
         finally:
-            del error
+            error.__context__ = context  # which `raise` takes to be the exception that our caller is handling
+            del error, context
 
 
 class Recorder(Calls):
@@ -140,7 +142,8 @@ class Recorder(Calls):
             del self.frames[self.step_depth:]
             abort = ("interrupt", "KeyboardInterrupt")
         except Exception as error:  # an internal fault: the call goes on in CPython
-            abort = ("internal", _describe_fault(error))
+            # The recorder stands deeper in the stack than the code that it executes would.
+            abort = ("depth", str(error)) if isinstance(error, RecursionError) else ("internal", _describe_fault(error))
             del self.frames[self.step_depth:]
             if isinstance(error, PartlyExecuted):
                 raise TridentError(f"{self.builder.file}:{self.builder.line}: an instruction failed half-way") from error

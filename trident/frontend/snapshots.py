@@ -3,7 +3,7 @@
 Owns the recipes. What must hold: one object is one recipe within a snapshot (identity is kept); dead locals are NULL; the
 operands of the outer frames come first, so that their part is reused while a callee runs.
 
-May import: ir, frontend.{frames,values,virtuals}.
+May import: ir, frontend.{aborts,frames,values,virtuals}.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch_mlir import ir as mlir
 
+from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.values import Const, Traced, Value, Virtual
-from trident.frontend.virtuals import Maker, OrderedLike, maker_of
+from trident.frontend.virtuals import Maker, OrderedLike, is_disturbed, maker_of
 from trident.ir import NULL, Build, FrameState, Known, Recipe, Slot, Snapshot, TraceBuilder
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class _Writing:
                 return Known(constant.obj)
             return self.slot(value.ssa, _reliable_type(value))
         assert type(value) is Virtual
+        if value.kind == "iterator" and is_disturbed(value):
+            raise Leave("unsupported", "a dict that changes while it is iterated over")
         if value.escaped is not None:
             traced = value.state.get("traced")
             return self.slot(value.escaped, type(value.obj)) if traced is None else self.recipe(traced)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from trident.frontend import operators
 from trident.frontend.guards import fits
 from trident.frontend.iteration import known_items, load_item
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL, PinKind
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
         if answer is not NotModelled:
             return answer
     obj: Any = a.obj
-    if isinstance(obj, tuple | list | range | str) and _is_index(index) and _has_c_getitem(type(obj), index):
+    if is_a(obj, tuple | list | range | str) and _is_index(index) and _has_c_getitem(type(obj), index):
         answer = _sequence_subscript(rec, a, index)
         if answer is not NotModelled:
             return answer
@@ -82,7 +82,9 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
         return items[where]
     if type(a) is Const and type(obj) in (str, range):
         return Const(obj[where])
-    if isinstance(obj, tuple):
+    if is_a(obj, tuple):
+        if type(obj) is tuple and where.indices(len(items)) == (0, len(items), 1):
+            return a
         return rec.virtual_tuple(items[where])
     return rec.virtual_list(items[where]) if type(obj) is list else NotModelled
 
@@ -92,6 +94,7 @@ def _list_item(rec: Recorder, a: Traced, where: int) -> Any:
     obj: Any = a.obj
     if not -len(obj) <= where < len(obj):
         rec.abort("raised", "index out of range")
+    rec.type_of(a)
     counted = rec.builder.op("list_len", a.ssa)
     if where >= 0:
         cond = rec.builder.op("lt_int", rec.builder.int(where), counted)
@@ -237,6 +240,7 @@ def delete_subscript(rec: Recorder, a: Value, index: Value) -> None:
         rec.mutation(a)
         where = _find_key(rec, a, key)
         del a.items[where], a.keys[where]  # type: ignore[index]
+        a.state["deleted"] = a.state.get("deleted", 0) + 1
         return
     if type(a) is Virtual and a.kind == "list" and type(index.obj) is int:
         where = rec.promote(index, "index of a list")

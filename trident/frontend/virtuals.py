@@ -42,6 +42,22 @@ class OrderedLike:
         return {**first, **made}
 
 
+def deletions(source: object) -> int:
+    """Keys that the trace has deleted from a virtual dict, or from the one that a view shows."""
+    if type(source) is not Virtual:
+        return 0
+    return deletions(source.items[0]) if source.kind == "view" else source.state.get("deleted", 0)
+
+
+def is_disturbed(iterator: Virtual) -> bool:
+    """Whether keys came or went since a dict's iterator was made: only CPython's own iterator knows what that means."""
+    state = iterator.state
+    if "size" not in state:
+        return False
+    source = iterator.items[0]
+    return state["size"] != len(source.obj) or state.get("deleted", 0) != deletions(source)
+
+
 def maker_of(virtual: Virtual) -> Callable[..., object]:
     """The callable for a recipe."""
     if virtual.make is not None:
@@ -160,6 +176,6 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "super": _super,
     "partial": _partial,
 }
-_PRIVATE = ("birth", "traced", "content")  # keys of `Virtual.state` that mean something only within one recording
+_PRIVATE = ("birth", "traced", "content", "deleted")  # keys of `Virtual.state` that mean something only within one recording
 C_METHODS = (MethodDescriptorType, WrapperDescriptorType)
 MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance"})

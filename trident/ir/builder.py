@@ -241,7 +241,7 @@ class TraceBuilder:
         """`trident.pin`; always emitted (the recorder decides whether an earlier one still covers it).
 
         hoisted: at the place of the last `hoist_here`."""
-        key = (pin.kind, id(pin.owner), pin.key, id(pin.expected) if not isinstance(pin.expected, tuple) else tuple(map(id, pin.expected)))
+        key = (pin.kind, id(pin.owner), pin.key, id(pin.expected) if type(pin.expected) is not tuple else tuple(map(id, pin.expected)))
         if key not in self._pin_index:
             self._pin_index[key] = len(self.trace.pins)
             self.trace.pins.append(pin)

@@ -16,7 +16,7 @@ from torch_mlir import ir
 from torch_mlir._mlir_libs._torchMlir import register_dialect
 from torch_mlir.dialects import irdl
 
-from trident.ir.ops import OPS, TYPES, Effect, OpSpec
+from trident.ir.ops import ALLOCATING, OPS, TYPES, Effect, OpSpec
 
 
 class _Pure(ir.MemoryEffectsOpInterface):
@@ -29,6 +29,13 @@ class _Read(ir.MemoryEffectsOpInterface):
     @staticmethod
     def get_effects(op: ir.Operation, effects: list[ir.MemoryEffect]) -> None:
         effects.append(ir.MemoryEffect.Read)
+
+
+class _Allocate(ir.MemoryEffectsOpInterface):
+    @staticmethod
+    def get_effects(op: ir.Operation, effects: list[ir.MemoryEffect]) -> None:
+        """Makes an object: two are never one, though their operands are equal."""
+        effects.append(ir.MemoryEffect.Allocate)
 
 
 class _Write(ir.MemoryEffectsOpInterface):
@@ -96,7 +103,9 @@ def context() -> ir.Context:
         for op in OPS:
             # A guard has no result: MLIR would delete one that only reads, and an interface-free op is never touched. Neither is
             # an op that exits: that exit may be an exception of the user's program, though nobody uses the result.
-            if op.effect in interfaces and op.results and not op.may_exit:
+            if op.name in ALLOCATING:
+                _Allocate.attach(f"trident.{op.name}")
+            elif op.effect in interfaces and op.results and not op.may_exit:
                 interfaces[op.effect].attach(f"trident.{op.name}")
             elif op.effect is Effect.WRITE:
                 _Write.attach(f"trident.{op.name}")

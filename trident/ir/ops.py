@@ -26,6 +26,9 @@ class Effect(Enum):
     OPAQUE = "opaque"
 
 
+# Ops that make a new object of Python's at each execution, which somebody may change or compare by identity.
+ALLOCATING = frozenset({"build_tuple", "build_list", "build_dict", "build_slice"})
+
 # Names of operand and result types, and how they print in MLIR. A `value` is any of the others behind a `trident.pack`,
 # because an IRDL variadic group must be homogeneous.
 TYPES: dict[str, str] = {

@@ -172,8 +172,19 @@ def _define_hook(module: Module) -> None:
             with failed:
                 f.store(i32(1), raising)
             with returned:
-                f.call("settle", VOID, frame, record, result)
-                f.store(f.load(record, _AT["start"]), frame, layout.frame_prev_instr)
+                given = f.equal(f.load(record, _AT["push"], I64), i64(_PUSH_GIVEN))
+                wrong = f.b.and_(given, f.differ(result, module.external_variable("_Py_NoneStruct")))
+                with f.otherwise(wrong) as (bad_init, fine):
+                    with bad_init:  # of an object that the trace has made
+                        text = f.call("PyObject_CallOneArg", PTR, module.external_variable("trident_bad_init"), result)
+                        f.decref(result)
+                        with f.when(f.not_null(text)):
+                            f.call("PyErr_SetObject", VOID, f.load(module.external_variable("PyExc_TypeError")), text)
+                            f.decref(text)
+                        f.store(i32(1), raising)
+                    with fine:
+                        f.call("settle", VOID, frame, record, result)
+                        f.store(f.load(record, _AT["start"]), frame, layout.frame_prev_instr)
     error = f.load(record, _AT["exception"])
     with f.when(f.not_null(error)):
         kind = f.load(error, layouts.OB_TYPE)
@@ -232,6 +243,7 @@ def _set_handled(f: Function, value: ir.Value) -> None:
 @cache
 def _native() -> tuple[Any, Any]:
     engine.add_symbol("trident_no_object", engine.immortal(NO_OBJECT))
+    engine.add_symbol("trident_bad_init", engine.immortal(_bad_init))
     module = Module("resume")
     _define_fill(module)
     _define_enter(module)
@@ -327,6 +339,11 @@ def _outer(record: _Record, frame: Frame, point: points.Point, kept: list[object
     if len(frame.stack) - pops + (record.push != _PUSH_NOTHING) > frame.code.co_stacksize:
         raise ResumeError(f"{where}: the result does not fit on the stack")
     record.start = layouts.code_units(frame.code) + after.start - 2
+
+
+def _bad_init(result: object) -> str:
+    """What CPython says of an `__init__` that returns something."""
+    return f"__init__() should return None, not '{type(result).__name__}'"
 
 
 def _hidden_below() -> int | None:

@@ -20,6 +20,7 @@ from trident.frontend.cpython.shared import (  # noqa: F401 (read through `front
     leave,
 )
 from trident.frontend.handlers import Handler, build, control, names, operators, stack
+from trident.frontend.models.builtins import make_super
 
 # Instructions that are executed together with the CALL that follows them.
 PREFIXES = frozenset({"KW_NAMES"})
@@ -37,7 +38,9 @@ def _load_super_attr(rec: Any, frame: Any, ins: Any) -> None:
     owner, cls, function = frame.pop_value(), frame.pop_value(), frame.pop_value()
     if rec.resolve(function).obj is not super:
         raise Leave("unsupported", "super is not the builtin")
-    made = rec.virtual(super(cls.obj, owner.obj), "super", [cls, owner])
+    made = make_super(rec, cls, owner)
+    if made is None:
+        raise Leave("unsupported", "a super() that is not known")
     load = names.load_method if ins.arg & 1 else names.load_attribute
     load(rec, frame, made, frame.code.code.co_names[ins.arg >> 2])
 

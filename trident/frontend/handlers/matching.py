@@ -42,8 +42,11 @@ def match_keys(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     keys = rec.known_items(_top(rec, frame))
     subject = frame.stack[-2]
     assert isinstance(subject, Value)
+    concrete = [key.obj for key in keys or ()]
+    if keys is None or any(key in concrete[:n] for n, key in enumerate(concrete)):
+        raise Leave("raised", "a mapping pattern that names a key twice")
     values: list[Value] = []
-    for key in keys or ():
+    for key in keys:
         found: Any = subscripts.dict_get(rec, subject, key) if type(subject.obj) is dict else NotModelled
         if found is NotModelled:
             raise Leave("unsupported", f"a mapping pattern on a {type(subject.obj).__name__}")
@@ -67,7 +70,7 @@ def match_class(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     if not answer.obj:
         frame.stack.append(Const(None))
         return
-    attributes = _positional(rec, cls, subject, ins.arg)
+    attributes = _positional(rec, cls, subject, ins.arg, names)
     if attributes is not None:
         for name in names:
             value = _attribute(rec, subject, name)
@@ -78,7 +81,8 @@ def match_class(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     frame.stack.append(Const(None) if attributes is None else rec.virtual_tuple(attributes))
 
 
-def _positional(rec: Recorder, cls: Value, subject: Value, count: int) -> list[Value] | None:
+def _positional(rec: Recorder, cls: Value, subject: Value, count: int, others: tuple[str, ...]) -> list[Value] | None:
+    """Attributes of positional sub-patterns; None where the pattern does not match. others: the names of the keyword ones."""
     if not count:
         return []
     found = rec.lookup(cls, "__match_args__")
@@ -87,6 +91,8 @@ def _positional(rec: Recorder, cls: Value, subject: Value, count: int) -> list[V
     names = rec.resolve(found.value).obj if found.how == "value" else None
     if type(names) is not tuple or count > len(names) or not all(type(name) is str for name in names):
         raise Leave("raised", "positional sub-patterns that the class does not have")
+    if len({*names[:count], *others}) != count + len(others):
+        raise Leave("raised", "a class pattern that names an attribute twice")
     values: list[Value] = []
     for name in names[:count]:
         value = _attribute(rec, subject, name)

@@ -17,7 +17,7 @@ from trident.frontend.calls import INLINED
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Value, Virtual
+from trident.frontend.values import Const, Value, Virtual, is_a
 from trident.ir import NULL, PinKind
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def load_attribute(rec: Recorder, frame: RecordedFrame, owner: Value, name: str)
 def load_method(rec: Recorder, frame: RecordedFrame, owner: Value, name: str) -> None:
     """Push what a CALL expects: function and self, or NULL and the attribute; the owner has been popped."""
     found = rec.lookup(owner, name)
-    if found.how == "method" and not (isinstance(found.self, Const) and isinstance(found.self.obj, type) and found.self is not owner):
+    if found.how == "method" and not (isinstance(found.self, Const) and is_a(found.self.obj, type) and found.self is not owner):
         frame.stack += [found.value, found.self]
         return
     if found.how == "call":
@@ -161,6 +161,7 @@ def delete_attr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         where = keys.index(name)
         del keys[where], owner.items[where]
         return
+    rec.check_function_part(owner, name)
     rec.opaque(Const(delattr), [owner, Const(name)], {}, f"del of the attribute {name}")
 
 

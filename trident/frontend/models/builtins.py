@@ -7,6 +7,7 @@ May import: ir, frontend.{operators,iteration,subscripts,values,models}.
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import functools
 import inspect
@@ -14,6 +15,7 @@ import math
 import operator
 import sys
 import types
+import typing
 import warnings
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend import iteration, operators, subscripts
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.models.numbers import fold
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ def _pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
     if source.kind == "iterator" and source.state["how"] not in ("zip", "enumerate"):
         return None
     pairs = []
-    for item in rec.known_items(source) or []:
+    for item in rec.iterate(source):
         parts = rec.known_items(item)
         if parts is None or len(parts) != 2 or not subscripts.can_be_key(rec, parts[0]):
             rec.abort("unsupported", "a dict of pairs that are not known")
@@ -224,12 +226,20 @@ def _any_all(stop_at: bool) -> Model:
 
 # -------------------------------------------------------------------------------------------------- types and attributes
 def _type(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) == 3:
+        rec.named_by_caller(args)
     if len(args) != 1 or kwargs:
         return NotModelled
     value = args[0]
     if type(value) is Const:
         rec.pin_class_of(value.obj, rec.name_of(value))
     return Const(rec.type_of(value))
+
+
+def _type_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    if len(args) == 4:
+        rec.named_by_caller(args[1:])
+    return NotModelled
 
 
 def _isinstance(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
@@ -242,8 +252,10 @@ def _isinstance(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     cls = rec.type_of(value)
     if type(value) is Const:
         rec.pin_class_of(value.obj, rec.name_of(value))
-    if rec.read_type(cls, "__class__") is not object.__dict__["__class__"] and not isinstance(value.obj, type):
+    if rec.read_type(cls, "__class__") is not object.__dict__["__class__"] and not is_a(value.obj, type):
         return NotModelled
+    if not set(classes) & set(cls.__mro__) and type(rec.read_type(cls, "__getattribute__")) is types.FunctionType:
+        return NotModelled  # it may claim another class
     return Const(isinstance(value.obj, tuple(classes)))
 
 
@@ -260,20 +272,20 @@ def _issubclass(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 def _classes(rec: Recorder, value: Value) -> list[type] | None:
     """The classes of an isinstance check; None if they are not all plain classes."""
     value = rec.resolve(value)
-    if isinstance(value.obj, types.UnionType):
+    if is_a(value.obj, types.UnionType):
         items: list[Value] | None = [Const(arg) for arg in value.obj.__args__] if type(value) is Const else None
-    elif isinstance(value.obj, tuple):
+    elif is_a(value.obj, tuple):
         items = rec.known_items(value)
     else:
         items = [value]
     found: list[type] = []
     for item in items or ():
-        if isinstance(item.obj, tuple):
+        if is_a(item.obj, tuple):
             inner = _classes(rec, item)
             if inner is None:
                 return None
             found += inner
-        elif isinstance(item.obj, type):
+        elif is_a(item.obj, type):
             found.append(rec.promote(item, "isinstance"))
         else:
             return None
@@ -342,7 +354,7 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 3 or type(args[1]) is not Const or type(args[1].obj) is not str:
         return NotModelled
     owner, name = args[0], args[1].obj
-    if type(owner) is Traced or type(owner) is Virtual and owner.kind != "instance" or isinstance(owner.obj, type | types.ModuleType):
+    if type(owner) is Traced or type(owner) is Virtual and owner.kind != "instance" or is_a(owner.obj, type | types.ModuleType):
         return NotModelled
     if name == "__class__":
         rec.abort("unsupported", "an assignment to __class__")
@@ -358,27 +370,39 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
 def _super(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if kwargs or len(args) not in (0, 2):
         return NotModelled
-    if not args:
-        frame = rec.frames[-1]
-        names = frame.code.code.co_freevars
-        if "__class__" not in names or not frame.code.code.co_argcount:
-            return NotModelled
+    if args:
+        made = make_super(rec, *args)
+        return NotModelled if made is None else made
+    frame = rec.frames[-1]
+    names = frame.code.code.co_freevars
+    if "__class__" in names and frame.code.code.co_argcount:
         cell = frame.locals[frame.code.names.index("__class__")]
         owner = frame.locals[0]
         if isinstance(owner, Virtual) and owner.kind == "cell":
             owner = owner.items[0]
         cls = cell.items[0] if isinstance(cell, Virtual) else rec.read_cell(cell.obj, "__class__")  # type: ignore[union-attr, arg-type]
-        if not isinstance(cls, Value) or not isinstance(owner, Value):
-            return NotModelled
-        args = [cls, owner]
-    cls, owner = rec.resolve(args[0]), rec.resolve(args[1])
+        if isinstance(cls, Value) and isinstance(owner, Value) and (made := make_super(rec, cls, owner)) is not None:
+            return made
+    rec.abort("frame", "super() reads its caller's frame")
+    return NotModelled
+
+
+def make_super(rec: Recorder, cls: Value, owner: Value) -> Virtual | None:
+    """`super(cls, owner)`, which depends on the type of `owner` (or, if that is a class, on itself); None where it cannot be known."""
+    cls, owner = rec.resolve(cls), rec.resolve(owner)
     if type(cls) is not Const:
-        return NotModelled
-    if type(owner) is Traced:
+        return None
+    try:
+        real = super(cls.obj, owner.obj)  # type: ignore[arg-type]
+    except TypeError:  # let CPython raise it
+        return None
+    if type(owner) is Traced and is_a(owner.obj, type):
         owner = rec.traced_owner(owner)
+    elif type(owner) is Traced:
+        rec.type_of(owner)
+        owner = rec.resolve(owner)
     elif type(owner) is Const:
         rec.pin_class_of(owner.obj, rec.name_of(owner))
-    real = super(cls.obj, owner.obj)  # type: ignore[arg-type]
     return rec.virtual(real, "super", [cls, owner])
 
 
@@ -470,6 +494,13 @@ _FRAME_READERS: tuple[tuple[Any, str], ...] = (
     (eval, "runs code in the caller's frame"), (exec, "runs code in the caller's frame"), (breakpoint, "starts a debugger"),
     (sys._getframe, "reads frames"), (inspect.currentframe, "reads frames"), (inspect.stack, "reads frames"),
     (sys.exc_info, "reads the exception being handled"), (sys.exception, "reads the exception being handled"),
+    (compile, "inherits the future statements of its caller"),
+    (sys._current_frames, "reads frames"), (sys._current_exceptions, "reads frames"), (typing.NewType, "names its caller's module"),
+    (typing.NamedTuple, "names its caller's module"), (typing.TypedDict, "names its caller's module"),
+    (typing.TypeVar, "names its caller's module"), (typing.ParamSpec, "names its caller's module"),
+    (typing.TypeVarTuple, "names its caller's module"), (collections.namedtuple, "names its caller's module"),
+    *((getattr(sys, name), "reads frames") for name in ("_getframemodulename",) if hasattr(sys, name)),
+    *((getattr(typing, name), "names its caller's module") for name in ("TypeAliasType",) if hasattr(typing, name)),
     (sys.settrace, "installs a tracer"), (sys.setprofile, "installs a profiler"), (warnings.warn, "names its caller's line"),
 )
 _CONSTANT_TYPES = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.CodeType)
@@ -480,6 +511,7 @@ def register(registry: Registry) -> None:
     registry.constant_type(*_CONSTANT_TYPES)
     for key, model in {**_MODELS, **_operator_models()}.items():
         registry.function(key, model)
+    registry.function(type.__new__, _type_new)
     for function, why in _FRAME_READERS:
         registry.frame_reader(function, why)
     registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set)

@@ -161,6 +161,7 @@ def _dict_pop(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     rec.execute(type(target.obj).pop, target.obj, key)
     where = next(n for n, known in enumerate(target.keys or ()) if known is key or known == key)
     del target.keys[where], target.items[where]  # type: ignore[index]
+    target.state["deleted"] = target.state.get("deleted", 0) + 1
     return found  # type: ignore[no-any-return]
 
 
@@ -257,13 +258,25 @@ _METHODS: dict[Any, Model] = {
     dict.__contains__: _contains, dict.__getitem__: _getitem, list.__getitem__: _getitem, tuple.__getitem__: _getitem,
     list.__iter__: _iter, tuple.__iter__: _iter, dict.__iter__: _iter, list.__len__: _len, tuple.__len__: _len, dict.__len__: _len,
 }
+
+
+def _exactly(cls: type, model: Model) -> Model:
+    """A model for exact instances of a class: a subclass may mean something else by the operation."""
+    def exact(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+        return model(rec, args, kwargs) if args and type(args[0].obj) is cls else NotModelled
+
+    return exact
+
+
 _PURE_TYPES = (str, bytes, int, float, complex, range, frozenset)
 
 
 def register(registry: Registry) -> None:
     """All of the above, and every method of an immutable builtin type."""
     for key, model in _METHODS.items():
-        registry.function(key, model)
+        owner, name = key.__objclass__, key.__name__
+        overridden = owner is dict and vars(OrderedDict).get(name, key) is not key
+        registry.function(key, _exactly(owner, model) if name.startswith("__") or overridden else model)
     for cls in _PURE_TYPES:
         for function in vars(cls).values():
             if type(function).__name__ == "method_descriptor" and registry.find(function) is None:
