@@ -56,6 +56,11 @@ class RecordedFrame:
         """Push."""
         self.stack.append(value)
 
+    def no_callee(self) -> None:
+        """The inlined callee is gone."""
+        self.is_call, self.pops, self.discard, self.result, self.resume_at = True, 0, False, None, -1
+        self.cached_state = None
+
     def concrete(self, offset: int, stack: list[Entry]) -> Frame:
         """The frame for CPython, stopped before the instruction at `offset`."""
         function = self.function.obj

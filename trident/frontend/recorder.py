@@ -15,20 +15,20 @@ For models (`frontend/models/`): the methods of Recorder and its bases that make
 
 from __future__ import annotations
 
-import dis
 from dataclasses import dataclass, field
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any, Protocol
 
 from trident.errors import TridentError
 from trident.frontend import iteration, operators
 from trident.frontend.aborts import AbortInfo, Leave, PartlyExecuted, UserRaised
-from trident.frontend.analysis import Instruction, analyse
-from trident.frontend.calls import Calls, avoid, is_own_code
-from trident.frontend.core import Services
+from trident.frontend.analysis import analyse
+from trident.frontend.calls import avoid
+from trident.frontend.core import Services, users_part
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.instances import RUN_TIME
+from trident.frontend.raising import Raising, stack_after
 from trident.frontend.snapshots import Reviver
 from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, Snapshot, Trace, TraceBuilder
@@ -73,18 +73,24 @@ class Outcome:
         error, self.error = self.error, None  # its traceback will hold this frame
         if error is None:
             return self.result
+        context = error.__context__
         try:
             raise error
         finally:
-            del error
+            error.__context__ = context  # `raise` has put there what the caller handles
+            del error, context
 
 
-class Recorder(Calls):
+class Recorder(Raising):
     """Interprets frames. See the module."""
 
     step_depth = 0  # number of frames when the current instruction began
     final: Any = None  # the SSA object of the outermost frame's result
     fault: str = ""  # text of an internal error that was survived
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.handled: list[Value] = []
 
     # --------------------------------------------------------------------------------------------- the loop
     def step(self) -> None:
@@ -122,7 +128,7 @@ class Recorder(Calls):
         exc: BaseException | None = None
         try:
             while self.frames and not self.dead and self.serial < limit:
-                self.step()
+                self.advance()
             if not self.frames:
                 return self._finish()
             self._stop_before_next()
@@ -164,6 +170,7 @@ class Recorder(Calls):
         self.undo.clear()
         self.returned = self.last_result = self.final = None
         self.pending = None
+        self.handled.clear()
         self.forget()
         self.equal_to.clear()
         self.snapshots.close()
@@ -204,21 +211,10 @@ class Recorder(Calls):
             leave = getattr(type(manager), "__exit__")  # noqa: B009 (a special method)
             frame.stack = [*before[:-1], Const(leave.__get__(manager)), Const(result)]
         else:
-            frame.stack = self._stack_with_result(ins, before, result)
+            if ins.name == "UNARY_NOT" or ins.name == "CONTAINS_OP" and ins.arg:
+                result = not result
+            frame.stack = stack_after(ins, before, Const(result))
         self._stop_before_next()
-
-    def _stack_with_result(self, ins: Instruction, before: list[Entry], result: object) -> list[Entry]:
-        """The stack after an instruction that pops its operands and leaves at most one result."""
-        opcode = dis.opmap[ins.name]
-        effect = dis.stack_effect(opcode, ins.arg if opcode >= dis.HAVE_ARGUMENT else None, jump=False)
-        if ins.name == "CALL":  # on 3.11 the PRECALL counts too
-            effect = -ins.arg - 1
-        if ins.name == "UNARY_NOT" or ins.name == "CONTAINS_OP" and ins.arg:
-            result = not result
-        pushed: list[Entry] = [] if ins.name in opcodes.NO_RESULT else [Const(result)]
-        if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and ins.arg & 1 and opcodes.ATTRIBUTE_PUSHES_TWO:
-            pushed.insert(0, NULL)
-        return before[:len(before) + effect - len(pushed)] + pushed
 
     def _hand_over(self, abort: tuple[str, str], exc: BaseException | None) -> Outcome:
         """Continue all frames in CPython."""
@@ -234,7 +230,7 @@ class Recorder(Calls):
         try:
             outcome.result = self.services.resume(frames, exc)
         except BaseException as error:
-            outcome.error = error.with_traceback(_users_part(error.__traceback__))
+            outcome.error = error.with_traceback(users_part(error.__traceback__))
         return outcome
 
     def _blame(self, reason: str, text: str) -> str:
@@ -272,13 +268,6 @@ class Recorder(Calls):
         if type(entry) is Traced and entry.known_type is None:
             assert type(entry.obj) is cls
             entry.known_type = cls
-
-
-def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of Trident at its beginning."""
-    while trace is not None and is_own_code(trace.tb_frame.f_code):
-        trace = trace.tb_next
-    return trace
 
 
 def _describe_fault(error: Exception) -> str:

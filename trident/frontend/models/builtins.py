@@ -13,6 +13,7 @@ import inspect
 import math
 import operator
 import sys
+import traceback
 import types
 import warnings
 from collections import OrderedDict
@@ -469,9 +470,10 @@ _FRAME_READERS: tuple[tuple[Any, str], ...] = (
     (locals, "reads the caller's locals"), (vars, "may read the caller's locals"), (dir, "may read the caller's locals"),
     (eval, "runs code in the caller's frame"), (exec, "runs code in the caller's frame"), (breakpoint, "starts a debugger"),
     (sys._getframe, "reads frames"), (inspect.currentframe, "reads frames"), (inspect.stack, "reads frames"),
-    (sys.exc_info, "reads the exception being handled"), (sys.exception, "reads the exception being handled"),
     (sys.settrace, "installs a tracer"), (sys.setprofile, "installs a profiler"), (warnings.warn, "names its caller's line"),
 )
+_FORMATTERS: tuple[Any, ...] = (traceback.format_exc, traceback.print_exc, traceback.format_exception, traceback.print_exception,
+                                traceback.format_exception_only, traceback.format_tb, traceback.print_tb, traceback.extract_tb)
 _CONSTANT_TYPES = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.CodeType)
 
 
@@ -482,4 +484,7 @@ def register(registry: Registry) -> None:
         registry.function(key, model)
     for function, why in _FRAME_READERS:
         registry.frame_reader(function, why)
-    registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set)
+    for function in _FORMATTERS:
+        registry.never_inline(function, "formats tracebacks")
+    registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set,
+                           sys.exc_info, sys.exception)
