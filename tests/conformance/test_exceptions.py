@@ -1,5 +1,8 @@
 """Exceptions that the recorded code handles itself, four ways (see harness): what is caught, its chain and its traceback, what is
-handled meanwhile, and that nothing is recorded again."""
+handled meanwhile, and that nothing is recorded again.
+
+PYTEST_DONT_REWRITE: an `assert` is among the programs.
+"""
 
 from __future__ import annotations
 

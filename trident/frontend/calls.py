@@ -242,13 +242,16 @@ class Calls(Objects):
         caller = self.frames[-2] if len(self.frames) > 1 else None
         if caller is not None and caller.discard and caller.result is not None and self.resolve(value).obj is not None:
             raise Leave("raised", "__init__() should return None")
-        self.frames.pop()
+        ended = self.frames.pop()
         if len(self.frames) == self.stop_depth:
             self.returned = value
+            ended.clear()
             if self.frames:
                 self.enter(self.frames[-1])
             return
         assert caller is not None
+        self.keep(self.held_by(ended))
+        ended.clear()
         self.enter(caller)
         del caller.stack[len(caller.stack) - caller.pops:]
         if caller.result is not None:

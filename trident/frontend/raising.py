@@ -209,11 +209,13 @@ class Raising(Calls):
             target = frame.code.handler_of(frame.current.index)
             if target is not None:
                 break
+            self.drop_frame(frame, value)
             self.frames.pop()
             self.enter(self.frames[-1])
             self.frames[-1].no_callee()
             entry = True
         frame.stack = frame.before[:target.depth]
+        self.drop(*reversed(frame.before[target.depth:]))
         if target.push_lasti:
             frame.stack.append(Const(frame.current.at // 2))
         frame.stack.append(value)

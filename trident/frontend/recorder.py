@@ -104,6 +104,7 @@ class Recorder(Raising):
             self.serial += 1
             self.executed = 0
             self.step_depth = len(self.frames)
+            self.last_result = None
             if self.undo:
                 self.undo.clear()
         self.call_instruction = False
@@ -119,7 +120,9 @@ class Recorder(Raising):
     def leave_frame(self, value: Value) -> None:
         """RETURN: from the outermost frame the result must be an object."""
         if len(self.frames) == 1:
+            held = self.held_by(self.frames[0])  # without what is made for the result only
             self.final = self.ssa(value, "object")
+            self.keep(held)
         self.return_value(value)
 
     def run(self) -> Outcome:
@@ -166,6 +169,8 @@ class Recorder(Raising):
 
     def release(self) -> None:
         """Drop every reference to the program's objects, and the recorder's own cycle: lifetimes must not wait for the collector."""
+        for frame in self.frames:
+            frame.clear()
         self.frames.clear()
         self.undo.clear()
         self.returned = self.last_result = self.final = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch_mlir import ir as mlir
 
 from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.lifetimes import held
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import Maker, OrderedLike, maker_of
 from trident.ir import NULL, Build, FrameState, Known, Recipe, Slot, Snapshot, TraceBuilder
@@ -120,7 +121,9 @@ class SnapshotWriter:
 
 
 def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry], live: int) -> None:
-    locals_ = tuple(writing.recipe(entry) if live >> n & 1 else NULL for n, entry in enumerate(frame.locals))
+    # A local that nobody reads any more stays where its death could be noticed.
+    locals_ = tuple(writing.recipe(entry) if live >> n & 1 or entry is not NULL and held(entry) else NULL
+                    for n, entry in enumerate(frame.locals))
     result = None if frame.result is None else writing.recipe(frame.result)
     writing.frames.append(FrameState(writing.recipe(frame.function), frame.code.code, offset, locals_,
                                      tuple(writing.recipe(entry) for entry in stack), frame.is_call, frame.pops,

@@ -44,7 +44,7 @@ def pop_except(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     rec.op("pop_handled", rec.ssa(before, "object"))
     exceptions.pop(before.obj)
     if rec.handled:
-        rec.handled.pop()
+        rec.drop(rec.handled.pop())
 
 
 def _classes(rec: Recorder, value: Value) -> list[type]:
