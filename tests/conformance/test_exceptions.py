@@ -7,6 +7,7 @@ PYTEST_DONT_REWRITE: an `assert` is among the programs.
 from __future__ import annotations
 
 import contextlib
+import gc
 import operator
 import sys
 import traceback
@@ -519,6 +520,185 @@ def test_program(program) -> None:
             jitted(*args)
         assert recordings <= 2 * len(arguments)
     assert sys.exception() is None
+
+
+def hits(jitted) -> int:
+    return entry_of(jitted).cell.hits
+
+
+def test_the_property_falls_back_on_a_hit() -> None:
+    class Sometimes:
+        def __getattr__(self, name):
+            return (name, now())
+
+        @property
+        def value(self):
+            return operator.call(operator.getitem, BOX, 0).shape
+
+    BOX = [X]
+    thing = Sometimes()
+
+    def program(x):
+        return x + 1, thing.value
+
+    jitted = trident.jit(program)
+    for box in ([X], [X], [3], [X], [3]):
+        BOX[:] = box
+        assert jitted(X)[1:] == program(X)[1:]
+    assert hits(jitted) == 4 and entry_of(jitted).side_exits == 2
+
+
+def test_another_exception_or_none() -> None:
+    """What was recorded as a ValueError is something else on a hit: another exception, an interrupt, no exception."""
+    behaviour = []
+
+    def act():
+        if behaviour[0] is not None:
+            raise behaviour[0]
+        return 10
+
+    def program(x):
+        seen = []
+        try:
+            n = operator.call(act)
+            seen.append(n)
+        except ValueError as error:
+            seen.append(describe(error))
+            seen.append(now())
+        except LookupError as error:
+            seen.append(("lookup", describe(error), now()))
+        finally:
+            seen.append(now())
+        return x + 1, seen
+
+    jitted = trident.jit(program)
+    for one in (ValueError(1), ValueError(2), KeyError(3), None, ValueError, IndexError, None, KeyError(4), ZeroDivisionError(5),
+                KeyboardInterrupt(), None, ValueError(6), KeyError, KeyError, KeyError, None):
+        outcomes = []
+        for function in (program, jitted):
+            behaviour[:] = [type(one)(*one.args) if isinstance(one, BaseException) else one]
+            try:
+                outcomes.append(function(X)[1:])
+            except BaseException as error:
+                outcomes.append((_describe(error), sys.exception() is error))
+        assert outcomes[0] == outcomes[1], one
+        assert sys.exception() is None
+    assert hits(jitted) == 15 and len(entry_of(jitted).specializations) == 4
+
+
+def test_a_side_exit_in_a_handler() -> None:
+    """An exit, a bridge and an exception in the middle of nested handlers find what is being handled."""
+
+    def program(x, n):
+        try:
+            opaque_boom(9)
+        except ValueError:
+            try:
+                TABLE["none"]
+            except KeyError as error:
+                seen = [now()]
+                m = operator.call(abs, n)  # of unknown value from here on
+                if m > 2:
+                    seen.append((m, now()))
+                if m > 4:
+                    seen.append(1 // (m - 7))
+                if m > 5:
+                    error.held = x @ x[:m - 4]
+                seen.append(now())
+                return x + n, seen
+
+    jitted = trident.jit(program)
+    square = torch.eye(3)
+    for n in (1, 3, 5, 7, 6, 1, 3, 5, 7, 6, 8, 5, 3, 1, 7, 6):
+        outcomes = []
+        for function in (program, jitted):
+            try:
+                outcomes.append(function(square, n)[1:])
+            except Exception as error:
+                outcomes.append(_describe(error))
+            assert sys.exception() is None
+        assert outcomes[0] == outcomes[1], n
+    assert hits(jitted) > 10 and entry_of(jitted).side_exits > 3
+
+
+def test_within_a_generator_and_a_handler_of_its_caller() -> None:
+    """A generator has an exception state of its own, which is empty while its caller handles something."""
+    jitted = trident.jit(handled_in_handler)
+
+    def generate(function):
+        while True:
+            yield function(X)[1]
+            yield now()
+
+    for _ in range(3):
+        seen = []
+        for function in (handled_in_handler, jitted):
+            made = generate(function)
+            seen.append([next(made)])
+            try:
+                boom(8)
+            except ValueError:
+                seen[-1] += [next(made), next(made), next(made)]
+            seen[-1] += [next(made), next(made)]
+        assert seen[0] == seen[1]
+    assert hits(jitted) == 8
+
+
+def test_raising_calls_do_not_keep_others_from_a_trace() -> None:
+    """A function that raises uncaught on some calls: the others are recorded soon, and raising costs no recordings for ever."""
+
+    def program(x, n):
+        if n < 0:
+            raise ValueError(n)
+        return x + n
+
+    jitted = trident.jit(program)
+    entry = entry_of(jitted)
+    for _ in range(300):
+        with pytest.raises(ValueError, match="-1"):
+            jitted(X, -1)
+    recordings = len(entry.aborts)
+    assert 2 <= recordings < 10 and not entry.retired
+    calls = 0
+    while not entry.specializations:
+        assert torch.equal(jitted(X, 2), X + 2)
+        calls += 1
+    assert calls < 12
+    jitted(X, 2)
+    assert hits(jitted) == 1
+    for _ in range(100):
+        with pytest.raises(ValueError, match="-1"):
+            jitted(X, -1)
+    assert len(entry.aborts) < recordings + 8
+
+
+LEAKING = [(key_error, "z"), (shapes, X), (raise_from, None), (reraise, None), (crosses_frames, 5), (handled_in_handler, None),
+           (with_generator, 5), (with_stack, 5), (groups, 1), (group_goes_on, None), (implicit_context, 0)]
+
+
+@pytest.mark.parametrize(("function", "argument"), LEAKING, ids=lambda value: getattr(value, "__name__", ""))
+def test_leaks(function, argument) -> None:
+    jitted = trident.jit(function)
+    arguments = (X,) if argument is None else (X, argument)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            jitted(*arguments)
+
+    run(20)
+    gc.collect()
+    gc.disable()
+    try:
+        counts = sys.getrefcount(None), sys.getrefcount(function.__code__), sys.getrefcount(ValueError), sys.getrefcount(X)
+        blocks = sys.getallocatedblocks()
+        run(300)
+        gc.collect()  # handlers make cycles of their own
+        now_ = sys.getrefcount(None), sys.getrefcount(function.__code__), sys.getrefcount(ValueError), sys.getrefcount(X)
+        assert max(abs(a - b) for a, b in zip(counts, now_, strict=True)) < 30
+        assert abs(sys.getallocatedblocks() - blocks) < 100
+    finally:
+        gc.enable()
+    assert hits(jitted) >= 318 and entry_of(jitted).side_exits == 0
 
 
 def test_inside_a_handler_of_the_caller() -> None:

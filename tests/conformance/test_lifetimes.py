@@ -113,9 +113,9 @@ def passed_on(x):
     b = inner(a)
     a = None
     note("still there")
-    b = None
+    b = a
     note("gone")
-    return x + 1
+    return x + (1 if b is None else 2)
 
 
 def in_containers(x):
