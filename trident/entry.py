@@ -299,7 +299,7 @@ class Entry:
             warnings.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}", RuntimeWarning, stacklevel=3)
 
     # ------------------------------------------------------------------------------------------------------------ exits
-    def on_exit(self, site: ExitSite, values: tuple[object, ...], error: BaseException | None) -> object:
+    def on_exit(self, site: ExitSite, values: list[object], error: BaseException | None) -> object:
         """A hit left its trace: record a bridge where that pays, else continue in CPython."""
         assert site.snapshot is not None
         self.side_exits += 1
@@ -317,7 +317,9 @@ class Entry:
                 return self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
             finally:
                 _recording.release()
-        return services.resume(rebuild(site.snapshot, values), error)
+        frames = rebuild(site.snapshot, values)
+        values.clear()  # the frames alone hold them
+        return services.resume(frames, error)
 
     @property
     def _bridges(self) -> int:

@@ -239,3 +239,28 @@ def test_a_dead_local_survives_a_side_exit() -> None:
         LOG.clear()
         jitted(X, n)
         assert LOG == expected, n
+
+
+def test_a_bridge_lets_go_in_time() -> None:
+    """What a bridge was given dies where the frame drops it, not at the end of the bridge."""
+    def program(x, n):
+        a = make("a")
+        y = x + 1
+        watch(y, "y")
+        if operator.call(abs, n) > 2:
+            note("large")
+            a = None
+            note(str(float(y.sum())))
+            y = x
+            note("later")
+        return y + 1
+
+    jitted = trident.jit(program)
+    for n in (1, 3, 3, 3, 1, 5):
+        LOG.clear()
+        program(X, n)
+        expected = LOG[:]
+        LOG.clear()
+        jitted(X, n)
+        assert LOG == expected, n
+    assert len(entry_of(jitted).specializations) == 2 and entry_of(jitted).side_exits <= 2

@@ -26,8 +26,8 @@ from trident.backend.native.fast import compile_fast
 from trident.backend.pins import PinTable
 from trident.ir.trace import GuardInfo, Trace
 
-Handler = Callable[[ExitSite, tuple[object, ...], BaseException | None], object]
-"""handler(site, values, error): goes on after a side exit. Its result is the call's result."""
+Handler = Callable[[ExitSite, list[object], BaseException | None], object]
+"""handler(site, values, error): goes on after a side exit, and may empty the list. Its result is the call's result."""
 
 _SMALL: Final = 150  # lines of LLVM text up to which the optimiser is worth its time
 

@@ -26,7 +26,7 @@ def held(entry: Entry | None, seen: set[int] | None = None) -> list[mlir.Value]:
         if entry.kind == "tensor":
             return [] if entry.boxed is None else [entry.boxed]
         facts = entry.facts
-        if entry.kind != "object" or entry.known_type in _PLAIN or "argument" in facts or "constant" in facts:
+        if entry.kind != "object" or entry.known_type in _PLAIN or "argument" in facts and "owned" not in facts or "constant" in facts:
             return []
         frames = [value for local in facts.get("frames", ()) for value in held(local, seen)] if facts else []
         return [entry.ssa, *frames]

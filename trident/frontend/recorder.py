@@ -315,14 +315,17 @@ def _reads_globals(info: Any) -> bool:
                for ins in info.instructions)
 
 
-def record_bridge(snapshot: Snapshot, values: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
-    """Continue from a side exit and record the way on. values: the boxed operands of the exit's state."""
+def record_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None) -> Outcome:
+    """Continue from a side exit and record the way on. values: the boxed operands of the exit's state; the list is
+    emptied, so that the frames alone hold them."""
     builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
     rec = Recorder(builder, services, options, bridge=True)
     reviver = Reviver(snapshot, values, builder)
     rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
     if getattr(options, "generalised", ()):
         reviver.mark(RUN_TIME)
+    values.clear()
+    del reviver
     rec.step_depth = len(rec.frames)
     rec.enter(rec.frames[-1])
     builder.line = snapshot.line

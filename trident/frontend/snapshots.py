@@ -133,7 +133,7 @@ def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry
 class Reviver:
     """Values of a bridge from a snapshot: each Slot is a block argument, Known a constant, Build a virtual object."""
 
-    def __init__(self, snapshot: Snapshot, values: tuple[object, ...], builder: TraceBuilder) -> None:
+    def __init__(self, snapshot: Snapshot, values: list[object], builder: TraceBuilder) -> None:
         self._values, self._args = values, builder.args
         self._types: Any = snapshot.types or (None,) * len(values)
         self._made: dict[int, Value] = {}
@@ -159,7 +159,7 @@ class Reviver:
     def _slot(self, index: int) -> Traced:
         if index not in self._slots:
             value = Traced(self._values[index], self._args[index], "", self._types[index])
-            value.facts["argument"] = True
+            value.facts["argument"] = value.facts["owned"] = True
             if value.known_type is int:
                 value.facts["fits"] = True
             self._slots[index] = value

@@ -24,7 +24,11 @@ def lower(trace: Trace) -> Function:
     f = Function(trace, torch_layouts.current().tensor)
     arguments, f.ops = read(trace)
     for index, argument in enumerate(arguments):
-        argument.place, argument.index, argument.steady = Place.ARG, index, True
+        if trace.parent is None:
+            argument.place, argument.index, argument.steady = Place.ARG, index, True
+        else:  # a bridge takes its arguments over, and lets go of each in time
+            f.own_object(argument, f.load("%args", 8 * index))
+            f.store("ptr", "null", "%args", 8 * index)
     for op in f.ops:
         if f.pending_pins and not guards.passes_pins(f, op.name):
             guards.flush_pins(f)
