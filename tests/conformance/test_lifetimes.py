@@ -253,7 +253,7 @@ def test_a_bridge_lets_go_in_time() -> None:
             note(str(float(y.sum())))
             y = x
             note("later")
-        return y + 1
+        return y + (1 if a is None else 2)
 
     jitted = trident.jit(program)
     for n in (1, 3, 3, 3, 1, 5):

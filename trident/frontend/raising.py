@@ -36,7 +36,7 @@ Operation = tuple[Value, list[Value], dict[str, Value]]
 _PASSING = frozenset({"CALL", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR",
                       "DELETE_ATTR", "BEFORE_WITH", "WITH_EXCEPT_START"})
 """Instructions that only pass on what an inlined callee raises."""
-_NAMES = frozenset({"LOAD_GLOBAL", "LOAD_FAST", "LOAD_FAST_CHECK", "DELETE_FAST"})
+_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "DELETE_FAST"})
 _HANDLED = "an exception that is handled"
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _NOT_OURS = (KeyboardInterrupt, MemoryError, RecursionError, GeneratorExit)
@@ -83,8 +83,11 @@ class Raising(Calls):
             return False
         ins = frame.current
         try:
-            if ins.name in _NAMES and error is None:
-                self._name_error(frame, ins)
+            made = self._interpreters_own(frame, ins) if error is None else None
+            if made is not None:
+                cls, text, name = made
+                value = self.opaque(Const(cls), [Const(text)], {"name": Const(name)} if name else {}, _HANDLED)
+                self.raise_value(value)
                 return None
             operation = self._operation(frame, ins)
             if operation is None:
@@ -131,16 +134,19 @@ class Raising(Calls):
         self.guard(raised, True, "raises", f"{info.callee} raises")
         return value
 
-    def _name_error(self, frame: RecordedFrame, ins: Instruction) -> None:
-        """A name that is not set."""
+    def _interpreters_own(self, frame: RecordedFrame, ins: Instruction) -> tuple[type[Exception], str, str] | None:
+        """Class and message of an exception that the interpreter itself raises, and the name that it is about (NameError only)."""
         if ins.name == "LOAD_GLOBAL":
             name = frame.code.code.co_names[ins.arg >> 1]
-            value = self.opaque(Const(NameError), [Const(f"name {name!r} is not defined")], {"name": Const(name)}, _HANDLED)
-        else:
-            name = frame.code.names[ins.arg]
-            text = f"cannot access local variable '{name}' where it is not associated with a value"
-            value = self.opaque(Const(UnboundLocalError), [Const(text)], {}, _HANDLED)
-        self.raise_value(value)
+            return NameError, f"name {name!r} is not defined", name
+        if ins.name in _LOCALS:
+            text = f"cannot access local variable '{frame.code.names[ins.arg]}' where it is not associated with a value"
+            return UnboundLocalError, text, ""
+        items = iteration.known_items(self, self.resolve(frame.before[-1])) if ins.name == "UNPACK_SEQUENCE" else None  # type: ignore[arg-type]
+        if items is None or len(items) == ins.arg:
+            return None
+        what = "too many values to unpack (expected {})" if len(items) > ins.arg else "not enough values to unpack (expected {}, got {})"
+        return ValueError, what.format(ins.arg, len(items)), ""
 
     def _operation(self, frame: RecordedFrame, ins: Instruction) -> Operation | None:
         """A callable and arguments that do what the instruction does."""
@@ -165,6 +171,10 @@ class Raising(Calls):
                 return Const(operator.setitem if item else operator.getitem), [owner, made, *item], {}
             case "LOAD_ATTR" | "LOAD_METHOD":
                 return Const(getattr), [stack[-1], Const(frame.code.code.co_names[opcodes.attribute_index(ins)])], {}
+            case "WITH_EXCEPT_START":
+                raised = stack[-1]
+                trace = self.builder.op("traceback", self.ssa(raised, "object"))
+                return stack[-4], [Const(self.type_of(raised)), raised, self.result(raised.obj.__traceback__, trace)], {}
             case "STORE_ATTR":
                 return Const(setattr), [stack[-1], Const(frame.code.code.co_names[ins.arg]), stack[-2]], {}
             case "DELETE_ATTR":
