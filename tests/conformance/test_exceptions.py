@@ -502,7 +502,8 @@ def finally_return(x, n):
 
 def raise_in_callee(x, n):
     def again():
-        raise
+        raise  # noqa: PLE0704 (the caller handles something)
+
     try:
         try:
             boom(n)

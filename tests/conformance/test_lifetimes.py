@@ -165,6 +165,16 @@ def iterators(x):
     return x * total
 
 
+def loops_to_the_end(x):
+    for item in [make("a"), make("b"), make("c")]:
+        note(f"seen {item.name}")
+    note("after")
+    for n, item in enumerate((make("d"), make("e"))):
+        note(f"seen {n} {item.name}")
+    note("last")
+    return x + 1
+
+
 def exceptions(x):
     a = make("a")
     try:
@@ -198,7 +208,7 @@ def comprehension(x):
 
 
 PROGRAMS = [until_the_end, order_at_the_end, rebound, deleted, discarded, temporary, end_of_a_callee, passed_on, in_containers, in_a_cell,
-            tensors, iterators, exceptions, raised_through,
+            tensors, iterators, loops_to_the_end, exceptions, raised_through,
             comprehension]
 
 

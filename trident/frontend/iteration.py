@@ -233,6 +233,7 @@ def advance(rec: Recorder, iterator: Virtual) -> Any:
         return None
     rec.mutation(iterator)
     if item is END:  # an iterator that has ended stays so, even if its list grows
+        rec.drop(iterator)  # it lets go of what it has gone through
         saved = iterator.obj, iterator.state["how"], iterator.items
         parts = _reachable(rec, iterator)[:-1]  # a zip has taken items of those before the one that ended
         before = [part.obj for part in parts]
