@@ -8,6 +8,7 @@ May import: frontend.*, ir.
 from __future__ import annotations
 
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend import iteration
@@ -77,10 +78,10 @@ def check_exc_match(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> No
 @handles("CHECK_EG_MATCH")
 def check_group_match(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Replace exception and classes by what an `except*` clause leaves and what it takes."""
-    types = frame.pop_value()
-    if any(issubclass(cls, BaseExceptionGroup) for cls in _classes(rec, types)):
+    classes = frame.pop_value()
+    if any(issubclass(cls, BaseExceptionGroup) for cls in _classes(rec, classes)):
         raise Leave("raised", "except* with an exception group")
-    pair = rec.opaque(Const(exceptions.match_group), [frame.pop_value(), types], {}, "except*")
+    pair = rec.opaque(Const(exceptions.match_group), [frame.pop_value(), classes], {}, "except*")
     assert isinstance(pair, Traced)
     parts = [Traced(obj, rec.builder.op("tuple_item", pair.ssa, item=n), facts={"fresh": True}) for n, obj in enumerate(pair.obj)]
     if parts[1].obj is not None and rec.handled:
@@ -135,9 +136,9 @@ def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
             rec.type_of(value)
     if error.obj is cls:
         rec.promote(error, "the class that is raised")
+        if type(rec.read_type(cls, "__new__")) is not types.BuiltinFunctionType or rec.read_type(type(cls), "__call__") is not type.__call__:
+            raise Leave("unsupported", "a class of exceptions that may make something else")
         error = rec.opaque(error, [], {}, f"makes a {cls.__name__}")
-        if not isinstance(error.obj, BaseException):
-            raise Leave("unsupported", "a class of exceptions that makes something else")
     if cause is not None:
         rec.executed = 0  # making the exception is not what the instruction yields
         rec.opaque(Const(_set_cause), [error, cause], {}, "raise … from …")
