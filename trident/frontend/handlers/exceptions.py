@@ -136,7 +136,8 @@ def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
             rec.type_of(value)
     if error.obj is cls:
         rec.promote(error, "the class that is raised")
-        if type(rec.read_type(cls, "__new__")) is not types.BuiltinFunctionType or rec.read_type(type(cls), "__call__") is not type.__call__:
+        plain = type(rec.read_type(cls, "__new__")) is types.BuiltinFunctionType
+        if not plain or rec.read_type(type(cls), "__call__") is not type.__call__:
             raise Leave("unsupported", "a class of exceptions that may make something else")
         error = rec.opaque(error, [], {}, f"makes a {cls.__name__}")
     if cause is not None:
