@@ -73,6 +73,19 @@ class Noted:
         self.notes.append((kind, describe(error), trace is not None and trace.tb_lineno))
 
 
+class Keeps:
+    """Keeps the traceback, without a call of anything."""
+
+    def __init__(self, traces):
+        self.traces = traces
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.traces.append(trace)
+
+
 @contextlib.contextmanager
 def managed(notes):
     notes.append("in")
@@ -388,6 +401,21 @@ def with_two(x, n):
     return x, notes
 
 
+def with_in_two_frames(x, n):
+    traces = []
+
+    def inside():
+        with Keeps(traces):
+            return boom(n)
+
+    try:
+        with Keeps(traces):
+            inside()
+    except ValueError:
+        return x, [operator.call(getattr, trace, "tb_lineno") for trace in traces]
+    return x, len(traces)
+
+
 def groups(x, n):
     seen = []
     try:
@@ -688,7 +716,8 @@ PROGRAMS = [
     (raise_from_none, (X,)), (implicit_context, (X, 0)), (implicit_context, (X, 1), (X, 0)), (reraise, (X,)), (reraise_by_name, (X,)),
     (no_match, (X,)), (crosses_frames, (X, 1), (X, 5)), (crosses_operator, (X, 1), (X, 5)), (handled_in_handler, (X,)), (exc_info, (X,)),
     (loop, (X,)), (with_suppress, (X, 1), (X, 5)), (with_own, (X, 1), (X, 5)), (with_notes, (X, 1), (X, 5)),
-    (with_generator, (X, 1), (X, 5)), (with_stack, (X, 1), (X, 5)), (with_two, (X, 5)), (groups, (X, 1)), (naked_in_group, (X, 1), (X, 5)),
+    (with_generator, (X, 1), (X, 5)), (with_stack, (X, 1), (X, 5)), (with_two, (X, 5)), (with_in_two_frames, (X, 5)),
+    (groups, (X, 1)), (naked_in_group, (X, 1), (X, 5)),
     (group_goes_on, (X,)), (group_raises, (X,)), (returns_in_finally, (X, 1), (X, 5)), (escapes, (X, 5)), (kept_object, (X,)),
     (falls_back, (X,)), (property_in_try, (X,)), (name_is_deleted, (X,)),
 ]

@@ -60,7 +60,10 @@ def reads(name: str) -> State | None:
 
 
 # Writes that no read of an op depends on.
-_INERT = frozenset({"state", "keep", "push_handled", "pop_handled", "add_context", "add_traceback"})
+_INERT = frozenset({"state", "keep", "push_handled", "pop_handled", "add_context"})
+
+_WRITES: dict[str, State] = {"set_grad_enabled": State.ENVIRONMENT, "cell_set": State.PYTHON, "add_traceback": State.PYTHON,
+                             "launch": State.DATA, "exit": State.NONE}
 
 
 def clobbers(op: mlir.Operation) -> State:
@@ -70,8 +73,7 @@ def clobbers(op: mlir.Operation) -> State:
     if spec is not None:
         if spec.effect in (Effect.PURE, Effect.READ) or spec.name in _INERT:
             return State.NONE
-        return {"set_grad_enabled": State.ENVIRONMENT, "cell_set": State.PYTHON, "launch": State.DATA, "exit": State.NONE}.get(
-            spec.name, State.ALL)
+        return _WRITES.get(spec.name, State.ALL)
     if name.startswith(("torch.constant.", "torch.prim.", "func.")):
         return State.NONE
     full = mlir.StringAttr(op.attributes["name"]).value if name == "torch.operator" else name.removeprefix("torch.")
