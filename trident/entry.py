@@ -25,7 +25,7 @@ from trident.backend import passes
 from trident.backend.exits import ExitSite
 from trident.backend.native.callable import DISABLED, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
-from trident.backend.native.resume import call, resume
+from trident.backend.native.resume import call
 from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
 from trident.capture import reaches_tensors
@@ -36,6 +36,7 @@ from trident.ir import PinKind, Trace, rebuild
 from trident.ir.pins import holds
 from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport
+from trident.resuming import continue_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,7 @@ class Entry:
         self.without_tensors = 0  # frames that the hook left alone
         self.retired = ""  # why the function is left to CPython, "" while it is not
         self._scm: SCM | None = None
+        self._patience: dict[ExitSite, int] = {}  # exits without a bridge after a recording -> how often they are taken till the next
         _all.add(self)
 
     # ------------------------------------------------------------------------------------------------------------ miss
@@ -120,7 +122,9 @@ class Entry:
         """
         function = function or self.function
         if self.retired or self._sits_out() or not _recording.acquire(blocking=False):
-            return call_bound(function, bound)
+            result = call_bound(function, bound)
+            self.skip //= 2  # it returned: waiting for calls that do not raise was right, and need not last
+            return result
         try:
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
@@ -218,13 +222,13 @@ class Entry:
             if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
                 self.options.demoted.add((id(pin.owner), pin.key))
 
-    def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram]) -> object:
+    def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram], *, bridge: bool = False) -> object:
         """Compile and publish what was recorded; give the call's result (or exception) to the caller."""
         record_ms = (time.perf_counter() - start) * 1e3
         complaint: StrictError | None = None
         if outcome.abort is not None:
             abort = Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line)
-            complaint = self._aborted(abort, progress=bool(outcome.blamed))
+            complaint = self._aborted(abort, progress=bool(outcome.blamed), bridge=bridge)
         elif outcome.overwritten:  # the next call records it with these demoted
             self.options.demoted.update(outcome.overwritten)
             where = self.function.__code__
@@ -269,7 +273,7 @@ class Entry:
             log.write("opaque", f"{self.name}: {call.callee}: {call.reason} ({call.file}:{call.line})")
         return None
 
-    def _aborted(self, abort: Abort, *, progress: bool = False) -> StrictError | None:
+    def _aborted(self, abort: Abort, *, progress: bool = False, bridge: bool = False) -> StrictError | None:
         """Note an abort and its consequences; what a strict function raises for it.
 
         progress: the next recording will get further, because what ended this one is an opaque call from now on.
@@ -278,8 +282,9 @@ class Entry:
             self.aborts.append(abort)
         log.write("aborts", f"{self.name}: {abort.reason}: {abort.text} ({abort.file}:{abort.line})")
         if abort.reason == "raised":  # no fault of the function as such: record again, but ever more seldom
-            self.raised += 1
-            self.skip = min(2**self.raised, _LONGEST_SKIP)
+            if not bridge:
+                self.raised += 1
+                self.skip = min(2**self.raised, _LONGEST_SKIP)
             return None
         self.detours += progress
         self.failed += not progress or self.detours > _DETOURS
@@ -298,22 +303,27 @@ class Entry:
             warnings.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}", RuntimeWarning, stacklevel=3)
 
     # ------------------------------------------------------------------------------------------------------------ exits
-    def on_exit(self, site: ExitSite, values: tuple[object, ...], error: BaseException | None) -> object:
+    def on_exit(self, site: ExitSite, values: list[object], error: BaseException | None) -> object:
         """A hit left its trace: record a bridge where that pays, else continue in CPython."""
         assert site.snapshot is not None
         self.side_exits += 1
         if log.on("exits"):
             log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {error!r}' if error else ''}")
-        worth = error is None and site.taken >= self.options.bridge_threshold and not self.retired
+        threshold = max(self.options.bridge_threshold, self._patience.get(site, 0))
+        worth = error is None and site.taken >= threshold and not self.retired
         if worth and self._bridges < self.options.max_bridges and _recording.acquire(blocking=False):
             try:
                 start = time.perf_counter()
                 with suppressed():
                     outcome = record_bridge(site.snapshot, values, services, self.options)
-                return self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace))
+                if outcome.abort is not None:  # what raises from here on is tried ever more seldom
+                    self._patience[site] = 2 * site.taken + 1
+                return self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
             finally:
                 _recording.release()
-        return services.resume(rebuild(site.snapshot, values), error)
+        frames = rebuild(site.snapshot, values)
+        values.clear()  # the frames alone hold them
+        return services.resume(frames, error)
 
     @property
     def _bridges(self) -> int:
@@ -324,6 +334,7 @@ class Entry:
         """Drop everything compiled, and the objects that it keeps alive."""
         self.cell.dispatch = 0
         self.specializations.clear()
+        self._patience.clear()
         self._scm = None
 
     def reset(self) -> None:
@@ -370,7 +381,7 @@ class Services:
 
     def resume(self, frames: list[Any], exc: BaseException | None) -> object:
         """Continue frames in CPython."""
-        return resume(frames, exc)
+        return continue_frames(frames, exc)
 
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call without frames of Trident below."""

@@ -38,7 +38,7 @@ def snapshot(line: int = 1) -> Snapshot:
     return Snapshot((), line, "test.py")
 
 
-def default_handler(site: Any, values: tuple[object, ...], error: BaseException | None) -> object:
+def default_handler(site: Any, values: list[object], error: BaseException | None) -> object:
     """Hand a user exception on; any other exit fails the test."""
     if error is not None:
         raise error

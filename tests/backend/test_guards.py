@@ -66,8 +66,8 @@ def test_a_failing_guard_after_a_state_hands_over_every_kind_of_value() -> None:
     b.guard(t, True, GuardInfo("t", "branch", "user.py", 12))
     seen: list[tuple[object, ...]] = []
 
-    def handler(site: object, values: tuple[object, ...], error: BaseException | None) -> object:
-        seen.append((site, values, error))
+    def handler(site: object, values: list[object], error: BaseException | None) -> object:
+        seen.append((site, tuple(values), error))
         return "resumed"
 
     n = Native(b.give(y), handler)
@@ -92,7 +92,7 @@ def test_the_latest_state_counts() -> None:
     j = b.op("mul_int", i, i)
     b.state_of(j, b.args[1], line=2)
     b.guard(b.op("lt_int", i, b.int(5)), True, INFO)
-    n = Native(b.give(j), lambda site, values, error: (site.snapshot.line, values))
+    n = Native(b.give(j), lambda site, values, error: (site.snapshot.line, tuple(values)))
     assert n(4, "a") == 16
     assert n(6, "a") == (2, (36, "a"))
     assert n(12, "a") == (1, (12,))
@@ -106,8 +106,8 @@ def test_an_exit_continues_in_its_bridge() -> None:
     trace = b.give(i)
     calls: list[object] = []
 
-    def handler(site: object, values: tuple[object, ...], error: BaseException | None) -> object:
-        calls.append(values)
+    def handler(site: object, values: list[object], error: BaseException | None) -> object:
+        calls.append(tuple(values))
         return "handler"
 
     scm = SCM("f", Cell(), handler)

@@ -57,7 +57,7 @@ def ways() -> dict[str, tuple[Any, ...]]:
     }
 
 
-def handler(site: Any, values: tuple[object, ...], error: BaseException | None) -> object:
+def handler(site: Any, values: list[object], error: BaseException | None) -> object:
     return len(values)
 
 

@@ -81,8 +81,8 @@ def test_exceptions_of_opaque_calls_are_handed_over_with_their_traceback() -> No
 
     seen: list[Any] = []
 
-    def handler(site: Any, values: tuple[object, ...], error: BaseException | None) -> object:
-        seen.append((site, values, error))
+    def handler(site: Any, values: list[object], error: BaseException | None) -> object:
+        seen.append((site, tuple(values), error))
         return "handled"
 
     b = Builder("raise", 2)
@@ -179,7 +179,7 @@ def test_a_handler_sees_the_warning_handler_closed() -> None:
     b.state_of(y)
     b.op("exit", reason="test")
 
-    def handler(site: Any, values: tuple[Any, ...], error: BaseException | None) -> object:
+    def handler(site: Any, values: list[Any], error: BaseException | None) -> object:
         torch.add(values[0], values[0], out=torch.zeros(1))
         return "done"
 
@@ -197,6 +197,6 @@ def test_containers_that_code_changed_after_their_guard_are_left() -> None:
         b.call(b.args[0], [b.args[1]], [], CALL)
         b.state_of(b.args[1])
         item = b.op(name, b.args[1], **({"item": 1} if name == "list_item" else {"index": b.constant_index("k")}))
-        n = Native(b.ret(item), lambda site, values, error: ("left", values))
+        n = Native(b.ret(item), lambda site, values, error: ("left", tuple(values)))
         assert n(lambda c: None, container) == [2]
         assert n(change, container) == ("left", (container,))

@@ -18,6 +18,7 @@ import torch
 import trident
 from trident.api import entry_of
 from trident.backend.reference import Miss, SideExit, run_trace
+from trident.ir import exceptions
 
 
 @dataclass
@@ -142,6 +143,7 @@ def _check_reference(fn: Callable[..., object], entry: trident.api.Entry, args: 
         try:
             seen = observe(lambda *a, s=specialization: run_trace(s.trace, (*a, entry.function)), clone(args))
             if isinstance(seen.error, Miss | SideExit):
+                exceptions.pop(None)  # it may have left from the middle of a handler
                 continue
         except (Miss, SideExit):
             continue

@@ -101,7 +101,7 @@ class Driver:
                 continue
             self.hits += 1
             return result
-        outcome = record_bridge(out.snapshot, out.values, self.services, self.options)
+        outcome = record_bridge(out.snapshot, list(out.values), self.services, self.options)
         return self.take(outcome, lambda trace: self.bridges.__setitem__(id(out.snapshot), trace))
 
     def take(self, outcome: Outcome, keep: Callable[[Trace], object]) -> Any:

@@ -131,7 +131,7 @@ def _resume(driver: Driver, snapshot: Any, values: Any) -> Any:
 
 
 def _bridge(driver: Driver, snapshot: Any, values: Any) -> Any:
-    outcome = record_bridge(snapshot, values, driver.services, driver.options)
+    outcome = record_bridge(snapshot, list(values), driver.services, driver.options)
     assert outcome.abort is None or outcome.abort.reason != "internal", outcome.abort
     return outcome.unwrap()
 

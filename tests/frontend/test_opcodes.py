@@ -17,10 +17,8 @@ from trident.frontend.cpython import opcodes
 # Never in the co_code of a function that is executed: pseudo instructions, prefixes, what tracing tools write.
 _NOT_EXECUTED = {"EXTENDED_ARG", "KW_NAMES", "PRECALL", "JUMP", "JUMP_NO_INTERRUPT", "LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR",
                  "LOAD_ZERO_SUPER_METHOD", "POP_BLOCK", "SETUP_CLEANUP", "SETUP_FINALLY", "SETUP_WITH", "STORE_FAST_MAYBE_NULL"}
-# Left to CPython, each for a reason.
-_DECLINED = {
-    "CALL_INTRINSIC_2": "only in exception groups and in generic classes",
-}
+# Left to CPython, each for a reason: none now.
+_DECLINED: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("name", sorted(dis.opmap))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch_mlir import ir as mlir
 
-from trident.ir import GuardInfo, Snapshot, Trace
+from trident.ir import GuardInfo, Snapshot, Trace, exceptions
 from trident.ir.ops import COMPARISONS
 
 _INT64 = range(-(2**63), 2**63)
@@ -153,6 +153,23 @@ def _call(run: _Run, op: mlir.Operation, callee: Callable[..., object], *args: o
     return callee(*args[:split], **dict(zip(names, args[split:], strict=True)))
 
 
+def _call_raises(run: _Run, op: mlir.Operation, callee: Callable[..., object], *args: object) -> tuple[object, bool]:
+    try:
+        return _call(run, op, callee, *args), False
+    except BaseException as e:
+        error = e
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_code in (_call_raises.__code__, _call.__code__):
+        entry = entry.tb_next
+    error.__traceback__ = entry
+    return error, True
+
+
+def _add_traceback(run: _Run, op: mlir.Operation, error: BaseException) -> None:
+    code, globals_ = (run.trace.constants[_attr(op, name)] for name in ("code", "globals"))
+    exceptions.add_traceback(error, code, globals_, _attr(op, "lasti"), _attr(op, "line"))  # type: ignore[arg-type]
+
+
 def _launch(run: _Run, op: mlir.Operation, *values: Any) -> None:
     site = run.trace.launches[_attr(op, "site")]
     grid, rest = values[:3], iter(values[3:])
@@ -259,9 +276,18 @@ _ARITHMETIC: dict[str, Callable[..., object]] = {
     "not": _arith(operator.not_),
 }
 
+_EXCEPTIONS: dict[str, Callable[..., object]] = {
+    "keep": lambda run, op, x: None,
+    "push_handled": lambda run, op, error: exceptions.push(error),
+    "pop_handled": lambda run, op, error: exceptions.pop(error),
+    "add_context": lambda run, op, error: exceptions.add_context(error),
+    "traceback": lambda run, op, error: error.__traceback__,
+}
+
 RULES: dict[str, Callable[..., object]] = {
     "constant": _constant, "state": _state, "guard": _guard, "pin": _pin, "exit": _exit, "cell_get": _cell_get,
-    "cell_set": _cell_set, "call": _call, "launch": _launch, **_OBJECT, **_TENSOR, **_ENVIRONMENT, **_ARITHMETIC,
+    "cell_set": _cell_set, "call": _call, "call_raises": _call_raises, "launch": _launch, "add_traceback": _add_traceback, **_EXCEPTIONS,
+    **_OBJECT, **_TENSOR, **_ENVIRONMENT, **_ARITHMETIC,
 }
 
 

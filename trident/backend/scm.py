@@ -27,8 +27,8 @@ from trident.backend.pins import PinTable
 from trident.backend.selection import Selection
 from trident.ir.trace import GuardInfo, Trace
 
-Handler = Callable[[ExitSite, tuple[object, ...], BaseException | None], object]
-"""handler(site, values, error): goes on after a side exit. Its result is the call's result."""
+Handler = Callable[[ExitSite, list[object], BaseException | None], object]
+"""handler(site, values, error): goes on after a side exit, and may empty the list. Its result is the call's result."""
 
 _LINEAR: Final = 2  # roots up to which they are simply tried one after the other
 _SMALL: Final = 150  # lines of LLVM text up to which the optimiser is worth its time

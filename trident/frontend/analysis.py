@@ -24,7 +24,7 @@ class Instruction:
     """One logical instruction: prefixes, the instruction and its inline caches.
 
     target: index of the jump target, -1 without one. live: bit i set if localsplus[i] may be read from here on. kwnames: of a
-    CALL. index: its own position. effect: net effect on the stack depth where it falls through.
+    CALL. at: byte offset of the instruction itself, behind its prefixes. index: its own position.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Instruction:
     live: int = -1
     kwnames: tuple[str, ...] = ()
     data: Any = None
+    at: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +140,7 @@ def _decode(code: CodeType) -> tuple[list[Instruction], dict[int, int]]:
                 kwnames = code.co_consts[arg]
             extended, unit = 0, unit + 1
             continue
-        instruction = Instruction(raw.name, arg, 2 * start, 2 * (unit + 1), line, len(result), kwnames=kwnames)
+        instruction = Instruction(raw.name, arg, 2 * start, 2 * (unit + 1), line, len(result), kwnames=kwnames, at=2 * unit)
         instruction.handler = opcodes.handler(raw.name)
         if opcodes.is_jump(raw.name):
             targets.append((instruction, opcodes.jump_target(raw.name, unit, arg)))

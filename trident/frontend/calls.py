@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import types
-from pathlib import Path
 from typing import Any
 
 from trident.frontend import subscripts
 from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
 from trident.frontend.binding import Keywords, bind_arguments
+from trident.frontend.core import is_own_code
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.instances import has_plain_layout
 from trident.frontend.models import NotModelled, registry
@@ -26,7 +26,6 @@ from trident.ir import NULL, OpaqueCall
 
 MAX_INLINE_DEPTH = 60
 MAX_PURE_DEPTH = 8  # of frames in code that is evaluated within one instruction
-_OWN_CODE = str(Path(__file__).parents[1]) + "/"
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -41,11 +40,6 @@ INLINED = _Inlined()
 
 # Code objects in which a recording ended: called opaquely from then on. id -> (code, why).
 _avoided: dict[int, tuple[types.CodeType, str]] = {}
-
-
-def is_own_code(code: types.CodeType) -> bool:
-    """Whether code belongs to Trident itself."""
-    return code.co_filename.startswith(_OWN_CODE)
 
 
 def avoid(code: types.CodeType, why: str) -> None:
@@ -258,21 +252,23 @@ class Calls(Objects):
         caller = self.frames[-2] if len(self.frames) > 1 else None
         if caller is not None and caller.discard and caller.result is not None and self.resolve(value).obj is not None:
             raise Leave("raised", "__init__() should return None")
-        self.frames.pop()
+        ended = self.frames.pop()
         if len(self.frames) == self.stop_depth:
             self.returned = value
+            ended.clear()
             if self.frames:
                 self.enter(self.frames[-1])
             return
         assert caller is not None
+        self.keep(self.held_by(ended))
+        ended.clear()
         self.enter(caller)
         del caller.stack[len(caller.stack) - caller.pops:]
         if caller.result is not None:
             caller.stack.append(caller.result)
         elif not caller.discard:
             caller.stack.append(value)
-        caller.is_call, caller.pops, caller.discard, caller.result, caller.resume_at = True, 0, False, None, -1
-        caller.cached_state = None
+        caller.no_callee()
 
     def call_discard(self, callee: Value, args: list[Value]) -> Any:
         """A call by an instruction that drops the result (a store): None, or INLINED."""
@@ -304,6 +300,8 @@ class Calls(Objects):
             if answer is INLINED:
                 self.run_until(depth)
                 answer = self.returned
+        except UserRaised as raised:  # nothing has happened yet: the instruction can be executed anew, as a whole
+            raise Leave("raised", f"{type(raised.error).__name__}: {raised.error}") from None
         finally:
             self.pending = None
             (self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction, self.executed,

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, TracebackType
 from typing import Any, Protocol
 
 from torch_mlir import ir as mlir
@@ -33,6 +35,21 @@ _FOLDS = frozenset(map(id, (
     operator.neg, operator.pos, operator.not_, operator.truth)))
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _TYPES = {"int": int, "float": float, "bool": bool}
+
+
+_OWN_CODE = str(Path(__file__).parents[1]) + "/"
+
+
+def is_own_code(code: CodeType) -> bool:
+    """Whether code belongs to Trident itself."""
+    return code.co_filename.startswith(_OWN_CODE)
+
+
+def users_part(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of Trident at its beginning."""
+    while trace is not None and is_own_code(trace.tb_frame.f_code):
+        trace = trace.tb_next
+    return trace
 
 
 class Services(Protocol):
@@ -90,8 +107,7 @@ class Core:
         try:
             result = fn(*args, **kwargs)
         except BaseException as error:
-            if error.__traceback__ is not None:  # drop this frame from what the user sees
-                error.__traceback__ = error.__traceback__.tb_next
+            error.__traceback__ = users_part(error.__traceback__)
             raise UserRaised(error) from None
         self.harmless = (self.harmless or not self.executed) and id(fn) in _FOLDS and all(type(arg) in _PLAIN for arg in args)
         self.executed += 1

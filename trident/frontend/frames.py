@@ -56,6 +56,16 @@ class RecordedFrame:
         """Push."""
         self.stack.append(value)
 
+    def clear(self) -> None:
+        """Let go of the locals, in CPython's order."""
+        for n in range(len(self.locals)):
+            self.locals[n] = NULL
+
+    def no_callee(self) -> None:
+        """The inlined callee is gone."""
+        self.is_call, self.pops, self.discard, self.result, self.resume_at = True, 0, False, None, -1
+        self.cached_state = None
+
     def concrete(self, offset: int, stack: list[Entry]) -> Frame:
         """The frame for CPython, stopped before the instruction at `offset`."""
         function = self.function.obj

@@ -5,7 +5,7 @@ Owns pins and the values that the trace's own stores left behind. What must hold
  * After the trace's own store under a key, a read gives the stored value (until such a call), and is dynamic after it.
  * Keys in `options.demoted` are never pinned: their values are read when the trace runs.
 
-May import: ir, frontend.{guards,values}.
+May import: ir, frontend.{guards,lifetimes,values}.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry
 from trident.frontend.guards import Guarding
+from trident.frontend.lifetimes import Lifetimes
 from trident.frontend.values import Const, Traced, Value, describe, is_a
 from trident.ir import NULL, OpaqueCall, PinKind
 
@@ -30,7 +31,7 @@ def is_mutable_type(cls: type) -> bool:
     return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE
 
 
-class Heap(Guarding):
+class Heap(Lifetimes, Guarding):
     """See the module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -250,6 +250,7 @@ def advance(rec: Recorder, iterator: Virtual) -> Any:
     if item is END and "size" in iterator.state and rec.execute_part(next, iterator.obj, SENTINEL) is not SENTINEL:
         rec.abort("unsupported", "a dict that changes while it is iterated over")
     if item is END:  # an iterator that has ended stays so, even if its list grows
+        rec.drop(iterator)  # it lets go of what it has gone through
         saved = iterator.obj, iterator.state["how"], iterator.items
         parts = _reachable(rec, iterator)[:-1]  # a zip has taken items of those before the one that ended
         before = [part.obj for part in parts]

@@ -15,20 +15,20 @@ For models (`frontend/models/`): the methods of Recorder and its bases that make
 
 from __future__ import annotations
 
-import dis
 from dataclasses import dataclass, field
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any, Protocol
 
 from trident.errors import TridentError
 from trident.frontend import iteration, operators
 from trident.frontend.aborts import AbortInfo, Leave, PartlyExecuted, UserRaised
-from trident.frontend.analysis import Instruction, analyse
-from trident.frontend.calls import Calls, avoid, is_own_code
-from trident.frontend.core import Services
+from trident.frontend.analysis import analyse
+from trident.frontend.calls import avoid
+from trident.frontend.core import Services, users_part
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.instances import RUN_TIME
+from trident.frontend.raising import Raising, stack_after
 from trident.frontend.snapshots import Reviver
 from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, Snapshot, Trace, TraceBuilder
@@ -81,12 +81,16 @@ class Outcome:
             del error, context
 
 
-class Recorder(Calls):
+class Recorder(Raising):
     """Interprets frames. See the module."""
 
     step_depth = 0  # number of frames when the current instruction began
     final: Any = None  # the SSA object of the outermost frame's result
     fault: str = ""  # text of an internal error that was survived
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.handled: list[Value] = []
 
     # --------------------------------------------------------------------------------------------- the loop
     def step(self) -> None:
@@ -100,6 +104,7 @@ class Recorder(Calls):
             self.serial += 1
             self.executed = 0
             self.step_depth = len(self.frames)
+            self.last_result = None
             if self.undo:
                 self.undo.clear()
         self.call_instruction = False
@@ -115,7 +120,9 @@ class Recorder(Calls):
     def leave_frame(self, value: Value) -> None:
         """RETURN: from the outermost frame the result must be an object."""
         if len(self.frames) == 1:
+            held = self.held_by(self.frames[0])  # without what is made for the result only
             self.final = self.ssa(value, "object")
+            self.keep(held)
         self.return_value(value)
 
     def run(self) -> Outcome:
@@ -124,7 +131,7 @@ class Recorder(Calls):
         exc: BaseException | None = None
         try:
             while self.frames and not self.dead and self.serial < limit:
-                self.step()
+                self.advance()
             if not self.frames:
                 return self._finish()
             self._stop_before_next()
@@ -163,10 +170,13 @@ class Recorder(Calls):
 
     def release(self) -> None:
         """Drop every reference to the program's objects, and the recorder's own cycle: lifetimes must not wait for the collector."""
+        for frame in self.frames:
+            frame.clear()
         self.frames.clear()
         self.undo.clear()
         self.returned = self.last_result = self.final = None
         self.pending = None
+        self.handled.clear()
         self.forget()
         self.equal_to.clear()
         self.snapshots.close()
@@ -207,21 +217,10 @@ class Recorder(Calls):
             leave = getattr(type(manager), "__exit__")  # noqa: B009 (a special method)
             frame.stack = [*before[:-1], Const(leave.__get__(manager)), Const(result)]
         else:
-            frame.stack = self._stack_with_result(ins, before, result)
+            if ins.name == "UNARY_NOT" or ins.name == "CONTAINS_OP" and ins.arg:
+                result = not result
+            frame.stack = stack_after(ins, before, Const(result))
         self._stop_before_next()
-
-    def _stack_with_result(self, ins: Instruction, before: list[Entry], result: object) -> list[Entry]:
-        """The stack after an instruction that pops its operands and leaves at most one result."""
-        opcode = dis.opmap[ins.name]
-        effect = dis.stack_effect(opcode, ins.arg if opcode >= dis.HAVE_ARGUMENT else None, jump=False)
-        if ins.name == "CALL":  # on 3.11 the PRECALL counts too
-            effect = -ins.arg - 1
-        if ins.name == "UNARY_NOT" or ins.name == "CONTAINS_OP" and ins.arg:
-            result = not result
-        pushed: list[Entry] = [] if ins.name in opcodes.NO_RESULT else [Const(result)]
-        if ins.name == "LOAD_METHOD" or ins.name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and ins.arg & 1 and opcodes.ATTRIBUTE_PUSHES_TWO:
-            pushed.insert(0, NULL)
-        return before[:len(before) + effect - len(pushed)] + pushed
 
     def _hand_over(self, abort: tuple[str, str], exc: BaseException | None) -> Outcome:
         """Continue all frames in CPython."""
@@ -237,7 +236,7 @@ class Recorder(Calls):
         try:
             outcome.result = self.services.resume(frames, exc)
         except BaseException as error:
-            outcome.error = error.with_traceback(_users_part(error.__traceback__))
+            outcome.error = error.with_traceback(users_part(error.__traceback__))
         return outcome
 
     def _blame(self, reason: str, text: str) -> str:
@@ -275,13 +274,6 @@ class Recorder(Calls):
         if type(entry) is Traced and entry.known_type is None:
             assert type(entry.obj) is cls
             entry.known_type = cls
-
-
-def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of Trident at its beginning."""
-    while trace is not None and is_own_code(trace.tb_frame.f_code):
-        trace = trace.tb_next
-    return trace
 
 
 def _describe_fault(error: Exception) -> str:
@@ -324,14 +316,17 @@ def _reads_globals(info: Any) -> bool:
                for ins in info.instructions)
 
 
-def record_bridge(snapshot: Snapshot, values: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
-    """Continue from a side exit and record the way on. values: the boxed operands of the exit's state."""
+def record_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None) -> Outcome:
+    """Continue from a side exit and record the way on. values: the boxed operands of the exit's state; the list is
+    emptied, so that the frames alone hold them."""
     builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
     rec = Recorder(builder, services, options, bridge=True)
     reviver = Reviver(snapshot, values, builder)
     rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
     if getattr(options, "generalised", ()):
         reviver.mark(RUN_TIME)
+    values.clear()
+    del reviver
     rec.step_depth = len(rec.frames)
     rec.enter(rec.frames[-1])
     builder.line = snapshot.line

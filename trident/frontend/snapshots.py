@@ -14,6 +14,7 @@ from torch_mlir import ir as mlir
 
 from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.lifetimes import held
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import Maker, OrderedLike, is_disturbed, maker_of
 from trident.ir import NULL, Build, FrameState, Known, Recipe, Slot, Snapshot, TraceBuilder
@@ -123,7 +124,9 @@ class SnapshotWriter:
 
 
 def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry], live: int) -> None:
-    locals_ = tuple(writing.recipe(entry) if live >> n & 1 else NULL for n, entry in enumerate(frame.locals))
+    # A local that nobody reads any more stays where its death could be noticed.
+    locals_ = tuple(writing.recipe(entry) if live >> n & 1 or entry is not NULL and held(entry) else NULL
+                    for n, entry in enumerate(frame.locals))
     result = None if frame.result is None else writing.recipe(frame.result)
     writing.frames.append(FrameState(writing.recipe(frame.function), frame.code.code, offset, locals_,
                                      tuple(writing.recipe(entry) for entry in stack), frame.is_call, frame.pops,
@@ -133,7 +136,7 @@ def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry
 class Reviver:
     """Values of a bridge from a snapshot: each Slot is a block argument, Known a constant, Build a virtual object."""
 
-    def __init__(self, snapshot: Snapshot, values: tuple[object, ...], builder: TraceBuilder) -> None:
+    def __init__(self, snapshot: Snapshot, values: list[object], builder: TraceBuilder) -> None:
         self._values, self._args = values, builder.args
         self._types: Any = snapshot.types or (None,) * len(values)
         self._made: dict[int, Value] = {}
@@ -159,7 +162,7 @@ class Reviver:
     def _slot(self, index: int) -> Traced:
         if index not in self._slots:
             value = Traced(self._values[index], self._args[index], "", self._types[index])
-            value.facts["argument"] = True
+            value.facts["argument"] = value.facts["owned"] = True
             if value.known_type is int:
                 value.facts["fits"] = True
             self._slots[index] = value

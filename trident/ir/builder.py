@@ -38,7 +38,7 @@ def _is_valid(op: ir.Operation) -> bool:
 
 # Ops that pins may wait for: nothing that a pin rests on changes in them, and they do not begin a new state.
 _PATIENT: frozenset[str] = frozenset(
-    {"trident.guard", "torch.prim.ListConstruct"}
+    {"trident.guard", "trident.keep", "torch.prim.ListConstruct"}
     | {f"torch.constant.{kind}" for kind in ("int", "float", "bool", "none", "str", "device")}
     | {name for name, spec in BY_NAME.items() if spec.effect in (Effect.PURE, Effect.READ) and spec.name != "pin"}
 )
@@ -271,6 +271,16 @@ class TraceBuilder:
         """`trident.call`: args must all be objects, keyword arguments last."""
         self.trace.opaque_calls.append(info)
         return self.op("call", callee, values=args, kwnames=list(kwnames), reason=info.reason)
+
+    def call_raises(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[builtins.str],
+                    info: OpaqueCall) -> tuple[ir.Value, ir.Value]:
+        """`trident.call_raises`: the exception (or the result), and whether it was raised."""
+        self.trace.opaque_calls.append(info)
+        packed = [self.pack(v) for v in args]
+        with self._ctx:
+            attributes = {"kwnames": self._attribute(list(kwnames)), "reason": self._attribute(info.reason)}
+        found, raised = self._create("trident.call_raises", [callee, *packed], [type_of("object"), type_of("bool")], attributes)
+        return found, raised
 
     def launch(self, site: LaunchSite, grid: Sequence[ir.Value], args: Sequence[ir.Value]) -> None:
         """`trident.launch`: grid are three ints."""

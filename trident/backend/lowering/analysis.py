@@ -88,6 +88,9 @@ def read(trace: Trace) -> tuple[list[Value], list[Op]]:
     for op in ops:
         for value in op.results:
             ops[max(value.last, op.index)].dying.append(value)
+    if trace.parent is not None:  # the arguments of a bridge are its own
+        for value in arguments:
+            ops[max(value.last, 0)].dying.append(value)
     return arguments, ops
 
 

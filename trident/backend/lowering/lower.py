@@ -8,7 +8,7 @@ May import: ir, lowering.*, native.runtime, native.torch_layouts.
 from __future__ import annotations
 
 # Importing the families registers their rules.
-from trident.backend.lowering import arithmetic, aten, guards, kernels, metadata, objects, python  # noqa: F401
+from trident.backend.lowering import arithmetic, aten, exceptions, guards, kernels, metadata, objects, python  # noqa: F401
 from trident.backend.lowering.analysis import read
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import rule_of
@@ -24,7 +24,11 @@ def lower(trace: Trace) -> Function:
     f = Function(trace, torch_layouts.current().tensor)
     arguments, f.ops = read(trace)
     for index, argument in enumerate(arguments):
-        argument.place, argument.index, argument.steady = Place.ARG, index, True
+        if trace.parent is None:
+            argument.place, argument.index, argument.steady = Place.ARG, index, True
+        else:  # a bridge takes its arguments over, and lets go of each in time
+            f.own_object(argument, f.load("%args", 8 * index))
+            f.store("ptr", "null", "%args", 8 * index)
     for op in f.ops:
         if f.pending_pins and not guards.passes_pins(f, op.name):
             guards.flush_pins(f)

@@ -55,9 +55,8 @@ class _Boxed:
         return reg
 
 
-@rule("trident.call", leaves=True)
-def call(f: Function, op: Op) -> None:
-    f.need_gil()
+def vectorcall(f: Function, op: Op) -> str:
+    """Call the first operand with the others; the result (a reference), NULL with an exception set."""
     names = tuple(op.texts("kwnames"))
     callee, arguments = f.object(op.operands[0]), _Boxed(f, op, op.operands[1:])
     array = arguments.array(lead=1)
@@ -69,6 +68,13 @@ def call(f: Function, op: Op) -> None:
     count = (len(arguments.regs) - len(names)) | 1 << 63
     result = f.call("PyObject_Vectorcall", "ptr", f"ptr {callee}", f"ptr {array}", f"i64 {count - (1 << 64)}", f"ptr {kwnames}")
     arguments.release()
+    return result
+
+
+@rule("trident.call", leaves=True)
+def call(f: Function, op: Op) -> None:
+    f.need_gil()
+    result = vectorcall(f, op)
     f.raise_if_null(result, op)
     f.own_object(op.results[0], result)
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 def verify() -> None:
     """Check every layout and symbol that native code relies on; UnsupportedPython or UnsupportedTorch where one does not hold."""
     from trident.backend.native import layouts, symbols, torch_layouts
+    from trident.ir import exceptions
 
     layouts.current()
+    exceptions.state_offset()
+    exceptions.frame_offsets()
     symbols.load_libraries()
     torch_layouts.current()

@@ -261,7 +261,8 @@ def _native() -> tuple[Any, Any]:
 
 _REFUSED_FLAGS = layouts.CO_GENERATOR_LIKE
 _NEEDED_FLAGS = layouts.CO_OPTIMIZED | layouts.CO_NEWLOCALS
-UNCHANGED: Any = object()  # `handled`: the thread's handled exception is already what it must be
+UNCHANGED: Any = object()  # `handled`: the thread's handled exception is already what it must be, but for the block that we are in
+THREADS: Any = object()  # `handled`: the same, and we are in no `except` block
 
 
 def _function_of(frame: Frame) -> FunctionType:
@@ -370,7 +371,8 @@ def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled
     `discard_result`) is pushed, and it continues at `next_offset`.
 
     handled: the exception that the innermost frame is in the middle of handling (None: no exception). Left out, the thread's
-    state counts, so call this outside of `except` blocks; inside one that has caught `exc`, its `__context__` counts.
+    state counts, so call this outside of `except` blocks; inside one that has caught `exc`, its `__context__` counts. With THREADS
+    the thread's state counts in any case (code that handles `exc` may well raise it again).
 
     The frames have as f_back the innermost running frame that is not Trident's. A frame state that cannot be right is a
     ResumeError, and then nothing was consumed or run.
@@ -393,6 +395,8 @@ def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled
         records[last].exception = id(exc)
         if handled is UNCHANGED and sys.exception() is exc:
             handled = exc.__context__
+    if handled is THREADS:
+        handled = UNCHANGED
     evaluator.note_frames(len(frames))
     below = _hidden_below()
     try:

@@ -172,7 +172,7 @@ def _site(f: emit.Function, base: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def _leave(m: emit.Module) -> None:
-    """Box the state's operands, release the frame, and go on in the bridge or in the handler."""
+    """Box the state's operands, release the frame, and go on in the bridge (which takes them over) or in the handler."""
     f = m.function("trident_leave", PTR, [PTR, PTR, PTR], internal=True)
     base, site, error = f.args  # error: the exception (a reference of ours), or NULL
     table = f.load(base, frame.PROGRAM)
@@ -209,16 +209,15 @@ _NO_MISS_ADDRESS: Final = ctypes.addressof(_NO_MISS)
 
 
 def _ask(m: emit.Module) -> None:
-    """handler(site, tuple(values), error or None)."""
+    """handler(site, values, error or None): the list of values has taken over the references, so that the handler can let go of them."""
     f = m.function("trident_ask", PTR, [PTR, PTR, PTR, I64, PTR], internal=True)
     base, site, values, count, error = f.args
-    packed = f.call("PyTuple_New", PTR, count)
+    packed = f.call("PyList_New", PTR, count)
     with f.when(f.is_null(packed)):
         f.ret(NULL)
     with f.loop(i64(0), count) as index:
-        value = f.load(f.item(values, index))
-        f.incref(value)
-        f.store(value, f.item(f.at(packed, pin_layout.TUPLE_ITEMS), index))
+        f.store(f.load(f.item(values, index)), f.item(f.load(packed, pin_layout.LIST_ITEMS), index))
+        f.store(NULL, f.item(values, index))
     arguments = f.words(PTR, i64(3))
     f.store(f.load(site, frame.SITE_OBJECT), arguments)
     f.store(packed, arguments, 8)

@@ -18,6 +18,7 @@ from trident import log
 from trident.backend.passes.dead_states import remove_dead_states
 from trident.backend.passes.deduplicate import deduplicate
 from trident.backend.passes.hoist import hoist_guards
+from trident.backend.passes.lifetimes import remove_needless_keeps
 from trident.ir import Trace
 from trident.ir.dialect import context
 
@@ -43,6 +44,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("trident-deduplicate", deduplicate),
     Pass("trident-hoist-guards", hoist_guards),
     Pass("trident-dead-states", remove_dead_states),
+    Pass("trident-lifetimes", remove_needless_keeps),
     _mlir("canonicalize,cse"),
 )
 

@@ -36,7 +36,8 @@ _READS: dict[str, State] = {
     **dict.fromkeys(("rank size stride numel storage_offset dtype device_type device_index requires_grad is_contiguous data_ptr").split(),
                     State.METADATA),
     **dict.fromkeys("grad_enabled inference_mode torch_function_modes".split(), State.ENVIRONMENT),
-    **dict.fromkeys("pin instance_dict list_len list_item dict_len dict_has dict_keys_are dict_item cell_get".split(), State.PYTHON),
+    **dict.fromkeys("pin instance_dict list_len list_item dict_len dict_has dict_keys_are dict_item cell_get traceback".split(),
+                    State.PYTHON),
 }
 
 # Reads that make a new object at each execution: never merged.
@@ -58,15 +59,21 @@ def reads(name: str) -> State | None:
     return None
 
 
+# Writes that no read of an op depends on.
+_INERT = frozenset({"state", "keep", "push_handled", "pop_handled", "add_context"})
+
+_WRITES: dict[str, State] = {"set_grad_enabled": State.ENVIRONMENT, "cell_set": State.PYTHON, "add_traceback": State.PYTHON,
+                             "launch": State.DATA, "exit": State.NONE}
+
+
 def clobbers(op: mlir.Operation) -> State:
     """State that an op may change."""
     name = op.name
     spec = BY_NAME.get(name)
     if spec is not None:
-        if spec.effect in (Effect.PURE, Effect.READ) or spec.name == "state":
+        if spec.effect in (Effect.PURE, Effect.READ) or spec.name in _INERT:
             return State.NONE
-        return {"set_grad_enabled": State.ENVIRONMENT, "cell_set": State.PYTHON, "launch": State.DATA, "exit": State.NONE}.get(
-            spec.name, State.ALL)
+        return _WRITES.get(spec.name, State.ALL)
     if name.startswith(("torch.constant.", "torch.prim.", "func.")):
         return State.NONE
     full = mlir.StringAttr(op.attributes["name"]).value if name == "torch.operator" else name.removeprefix("torch.")

@@ -51,6 +51,16 @@ def loop_exit(ins: Any) -> int:
     return ins.target  # type: ignore[no-any-return]
 
 
+def attribute_index(ins: Any) -> int:
+    """Index in co_names of the attribute of a LOAD_ATTR or LOAD_METHOD."""
+    return ins.arg  # type: ignore[no-any-return]
+
+
+def comparison(ins: Any) -> int:
+    """Index in COMPARE_OPS of a COMPARE_OP."""
+    return ins.arg  # type: ignore[no-any-return]
+
+
 def handler(name: str) -> Handler:
     """The handler of an opcode."""
     return HANDLERS[name]

@@ -19,7 +19,7 @@ from trident.frontend.cpython.shared import (  # noqa: F401 (read through `front
     jump_target,
     leave,
 )
-from trident.frontend.handlers import Handler, build, control, names, operators, stack
+from trident.frontend.handlers import Handler, build, control, exceptions, names, operators, stack
 from trident.frontend.models.builtins import make_super
 
 # Instructions that are executed together with the CALL that follows them.
@@ -67,6 +67,13 @@ def _intrinsic_1(rec: Any, frame: Any, ins: Any) -> None:
         raise Leave("opcode", f"CALL_INTRINSIC_1 {ins.arg}")
 
 
+def _intrinsic_2(rec: Any, frame: Any, ins: Any) -> None:
+    """CALL_INTRINSIC_2: of those in functions, PREP_RERAISE_STAR (1)."""
+    if ins.arg != 1:
+        raise Leave("opcode", f"CALL_INTRINSIC_2 {ins.arg}")
+    exceptions.prepare_reraise(rec, frame, ins)
+
+
 _JUMPS: dict[str, Handler] = {
     f"POP_JUMP_IF_{what}": control.pop_jump if what in ("TRUE", "FALSE") else control.pop_jump_none
     for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")
@@ -78,6 +85,7 @@ _OWN: dict[str, Handler] = {
     "FOR_ITER": _for_iter,
     "END_FOR": _end_for,
     "CALL_INTRINSIC_1": _intrinsic_1,
+    "CALL_INTRINSIC_2": _intrinsic_2,
     "MAKE_CELL": stack.make_cell,
     **_JUMPS,
 }
@@ -88,6 +96,16 @@ UNSUPPORTED = frozenset(name for name, handler in HANDLERS.items() if handler is
 def loop_exit(ins: Any) -> int:
     """Index of the instruction after a FOR_ITER that has ended: END_FOR, at the target, is skipped."""
     return ins.target + 1  # type: ignore[no-any-return]
+
+
+def attribute_index(ins: Any) -> int:
+    """Index in co_names of the attribute of a LOAD_ATTR or LOAD_METHOD."""
+    return ins.arg >> 1  # type: ignore[no-any-return]
+
+
+def comparison(ins: Any) -> int:
+    """Index in COMPARE_OPS of a COMPARE_OP."""
+    return ins.arg >> 4  # type: ignore[no-any-return]
 
 
 def handler(name: str) -> Handler:

@@ -9,7 +9,7 @@ import dis
 from typing import Any
 
 from trident.frontend.aborts import Leave
-from trident.frontend.handlers import COMMON, Handler, build, calls, control, matching, names, operators, stack  # noqa: F401 (they register)
+from trident.frontend.handlers import COMMON, Handler, build, calls, control, exceptions, matching, names, operators, stack  # noqa: F401 (they register)
 
 # How an instruction accesses localsplus[arg]: r(ead), w(ritten).
 LOCAL_ACCESS: dict[str, str] = {
@@ -28,9 +28,8 @@ LOCAL_ACCESS: dict[str, str] = {
 }
 NO_FALL_THROUGH = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD",
                              "JUMP_BACKWARD_NO_INTERRUPT"})
-# Only reached with an exception in flight, when CPython runs the frame already.
-EXCEPTION_OPS = frozenset({"PUSH_EXC_INFO", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "WITH_EXCEPT_START", "POP_EXCEPT", "PREP_RERAISE_STAR",
-                           "CLEANUP_THROW", "END_ASYNC_FOR"})
+# Only reached with an exception in flight, in code that is not recorded.
+EXCEPTION_OPS = frozenset({"CLEANUP_THROW", "END_ASYNC_FOR"})
 # Only in generators, coroutines, class bodies and modules, which are not recorded.
 FOREIGN_OPS = frozenset({"RETURN_GENERATOR", "YIELD_VALUE", "SEND", "END_SEND", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH",
                          "GET_AWAITABLE", "GET_YIELD_FROM_ITER", "ASYNC_GEN_WRAP", "PRINT_EXPR", "IMPORT_STAR", "SETUP_ANNOTATIONS",

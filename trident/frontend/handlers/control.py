@@ -1,4 +1,4 @@
-"""Jumps, loops, returns, with, unpacking, exceptions.
+"""Jumps, loops, returns, with, unpacking.
 
 May import: frontend.*, ir.
 """
@@ -179,10 +179,3 @@ def _bound(rec: Recorder, found: Any, owner: Value, name: str) -> Value:
     if type(owner) is not Const:
         raise Leave("unsupported", f"{name} of {type(owner.obj).__qualname__} is a {type(found).__name__}")
     return Const(found.__get__(owner.obj, type(owner.obj)) if hasattr(type(found), "__get__") else found)
-
-
-# ---------------------------------------------------------------------------------------------------------- exceptions
-@handles("RAISE_VARARGS", "RERAISE")
-def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
-    """Raised by CPython."""
-    raise Leave("raised", "raise")

@@ -29,7 +29,7 @@ def nothing(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 @handles("POP_TOP")
 def pop_top(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Drop the top."""
-    frame.stack.pop()
+    rec.drop(frame.stack.pop())
 
 
 @handles("PUSH_NULL")
@@ -79,8 +79,10 @@ def load_fast_and_clear(rec: Recorder, frame: RecordedFrame, ins: Instruction) -
 @handles("STORE_FAST")
 def store_fast(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Set a local."""
-    value = frame.stack.pop()
+    value, before = frame.stack.pop(), frame.locals[ins.arg]
     frame.locals[ins.arg] = value
+    if before is not NULL and before is not value:
+        rec.drop(before)
     if type(value) is Traced and not value.origin:
         value.origin = frame.code.names[ins.arg]
 
@@ -90,6 +92,7 @@ def delete_fast(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Unset a local."""
     if frame.locals[ins.arg] is NULL:
         raise Leave("raised", f"local variable {frame.code.names[ins.arg]} is not set")
+    rec.drop(frame.locals[ins.arg])
     frame.locals[ins.arg] = NULL
 
 
@@ -168,6 +171,7 @@ def store_deref(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     if type(cell) is Virtual:
         rec.mutation(cell)
         cell.obj.cell_contents = value.obj  # type: ignore[attr-defined]
+        rec.drop(cell.items[0])
         cell.items[0] = value
     elif type(cell) is Const:
         rec.store_cell(cell.obj, value, frame.code.names[ins.arg])  # type: ignore[arg-type]
@@ -188,4 +192,5 @@ def delete_deref(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         raise Leave("unsupported", f"del of the shared variable {frame.code.names[ins.arg]}")
     rec.mutation(cell)
     del cell.obj.cell_contents  # type: ignore[attr-defined]
+    rec.drop(cell.items[0])
     cell.items[0] = NULL  # type: ignore[call-overload]

@@ -14,6 +14,7 @@ import inspect
 import math
 import operator
 import sys
+import traceback
 import types
 import typing
 import warnings
@@ -493,7 +494,6 @@ _FRAME_READERS: tuple[tuple[Any, str], ...] = (
     (locals, "reads the caller's locals"), (vars, "may read the caller's locals"), (dir, "may read the caller's locals"),
     (eval, "runs code in the caller's frame"), (exec, "runs code in the caller's frame"), (breakpoint, "starts a debugger"),
     (sys._getframe, "reads frames"), (inspect.currentframe, "reads frames"), (inspect.stack, "reads frames"),
-    (sys.exc_info, "reads the exception being handled"), (sys.exception, "reads the exception being handled"),
     (compile, "inherits the future statements of its caller"),
     (sys._current_frames, "reads frames"), (sys._current_exceptions, "reads frames"), (typing.NewType, "names its caller's module"),
     (typing.NamedTuple, "names its caller's module"), (typing.TypedDict, "names its caller's module"),
@@ -503,6 +503,8 @@ _FRAME_READERS: tuple[tuple[Any, str], ...] = (
     *((getattr(typing, name), "names its caller's module") for name in ("TypeAliasType",) if hasattr(typing, name)),
     (sys.settrace, "installs a tracer"), (sys.setprofile, "installs a profiler"), (warnings.warn, "names its caller's line"),
 )
+_FORMATTERS: tuple[Any, ...] = (traceback.format_exc, traceback.print_exc, traceback.format_exception, traceback.print_exception,
+                                traceback.format_exception_only, traceback.format_tb, traceback.print_tb, traceback.extract_tb)
 _CONSTANT_TYPES = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.CodeType)
 
 
@@ -514,4 +516,7 @@ def register(registry: Registry) -> None:
     registry.function(type.__new__, _type_new)
     for function, why in _FRAME_READERS:
         registry.frame_reader(function, why)
-    registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set)
+    for function in _FORMATTERS:
+        registry.never_inline(function, "formats tracebacks")
+    registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set,
+                           sys.exc_info, sys.exception)
