@@ -27,6 +27,11 @@ class _Managed:
         pass
 
 
+class _Swallowing(_Managed):
+    def __exit__(self, *_: object) -> bool:  # type: ignore[override]
+        return True
+
+
 class _Base:
     def name(self) -> str:
         return "base"
@@ -247,16 +252,43 @@ def _conversions(a: int, b: int) -> Any:
     return (lambda *xs: xs)(*[a, b]), [*"ab"], (*range(a), b), items[1], items[::2], items[a - 3:]
 
 
+def _exceptions(a: int, b: int) -> Any:
+    seen = []
+    try:
+        [][a]
+    except (KeyError, IndexError) as error:
+        seen.append(str(error))
+    with _Swallowing():
+        {}[b]
+    try:
+        try:
+            raise ValueError(a)
+        finally:
+            seen.append("finally")
+    except ValueError:
+        seen.append("handled")
+    return seen
+
+
+def _groups(a: int, b: int) -> Any:
+    seen = []
+    try:
+        raise ExceptionGroup("all", [ValueError(a), TypeError(b)])
+    except* ValueError as group:
+        seen.append(len(group.exceptions))
+    except* TypeError as group:
+        seen.append(len(group.exceptions))
+    return seen
+
+
 _PROGRAMS = [_stack, _operators, _jumps, _long_loops, _loops, _containers, _strings, _calls, _names, _deletes, _deletes_a_cell, _objects,
-             _patterns, _maybe_unbound, _class, _conversions]
+             _patterns, _maybe_unbound, _class, _conversions, _exceptions, _groups]
 
 # Handled opcodes that are not executed by a recording whose trace is complete, each for a reason.
 _UNREACHED: dict[str, str] = {
     "END_FOR": "the end of FOR_ITER goes behind it",
     "JUMP_BACKWARD_NO_INTERRUPT": "only in `yield from` and `await`",
     "LOAD_ASSERTION_ERROR": "an exception follows",
-    "RAISE_VARARGS": "raises an exception",
-    "RERAISE": "raises an exception",
 }
 
 

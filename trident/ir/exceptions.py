@@ -16,8 +16,6 @@ from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from trident.errors import UnsupportedPython
-
 _WORDS = 64  # of a PyThreadState that are searched
 FRAME_OF_OBJECT = 24  # PyFrameObject.f_frame
 _api: Any = ctypes.pythonapi
@@ -29,7 +27,8 @@ _new_frame: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py
 
 @cache
 def state_offset() -> int:
-    """Offset in PyThreadState of the pointer to the exception state in use, found with a planted exception.
+    """Offset in PyThreadState of the pointer to the exception state in use, found with a planted exception; LookupError if it is
+    not where it is expected (the start-up verification asks first).
 
     Looked for in a thread of its own: there no generator runs, whose state would be the one in use."""
     found: list[int] = []
@@ -47,7 +46,7 @@ def state_offset() -> int:
     thread.start()
     thread.join()
     if len(found) != 1:
-        raise UnsupportedPython("the exception state of a thread is not where it is expected")
+        raise LookupError("the exception state of a thread is not where it is expected")
     return found[0]
 
 
@@ -140,12 +139,12 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 @cache
 def frame_offsets() -> tuple[int, int]:
-    """(offset of prev_instr in an interpreter frame, offset of the first instruction in a code object)."""
+    """(offset of prev_instr in an interpreter frame, offset of the first instruction in a code object); LookupError if not found."""
     code: Any = push.__code__
     start = ctypes.string_at(id(code), 512).find(code._co_code_adaptive[:32])
     frame = _new_frame(_api.PyThreadState_Get(), code, globals(), None)
     base = ctypes.c_uint64.from_address(id(frame) + FRAME_OF_OBJECT).value
     inside = [8 * n for n in range(9) if 0 <= ctypes.c_uint64.from_address(base + 8 * n).value - id(code) - start < 32]
     if start < 0 or len(inside) != 1:
-        raise UnsupportedPython("a new frame does not have the expected fields")
+        raise LookupError("a new frame does not have the expected fields")
     return inside[0], start
