@@ -1,0 +1,43 @@
+"""The table of `transformers` models: a few of its cases, and that a fault of one model is a row of the table."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks import models_table
+from benchmarks.transformers_models import ARCHITECTURES, Case, cases
+
+
+@pytest.mark.parametrize("case", [
+    Case("Llama", "forward", "sdpa", 4),
+    Case("ViT", "forward", "eager", 1),
+], ids=str)  # fmt: skip
+def test_a_step_is_bit_identical_and_a_hit(case: Case) -> None:
+    result = models_table.measure(case)
+    assert result.identical, (result.differs, result.error)
+    assert result.hits == result.steps == models_table.TIMED
+    assert result.exits == 0
+
+
+def test_every_difference_is_found() -> None:
+    x = torch.tensor([0.0, float("nan")])
+    assert models_table.difference({"a": [x]}, {"a": [x.clone()]}) == ""
+    assert models_table.difference({"a": [x]}, {"a": [-x]}) == "result['a'][0]"
+    assert models_table.difference({"a": [x]}, {"a": [x.double()]}) == "result['a'][0]"
+    assert models_table.difference({"a": [x]}, {"b": [x]}) == "result.keys"
+    assert models_table.difference((x,), [x]) == "result.length"
+    assert models_table.difference([1], [True]) == "result[0]"
+
+
+def test_a_model_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("ViT", "forward", "eager", 1)
+    monkeypatch.setattr(models_table, "session", lambda *_: lambda model: model("nonsense"))
+    result = models_table.measure(case)
+    assert not result.identical and result.error
+    assert "| error |" in models_table.markdown([(case, result)], "command")
+
+
+def test_all_models_have_cases() -> None:
+    assert len(ARCHITECTURES) == 13
+    assert all(list(cases(model)) for model in ARCHITECTURES)
