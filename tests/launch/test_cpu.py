@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from sites import launcher_of
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trident.backend.triton import cpu
 
@@ -150,3 +151,39 @@ def test_launch_cost(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\nlaunch on the CPU, ns: native {native:.0f}, kernel alone {floor:.0f}, Triton {triton_own:.0f}")
     assert native - floor < 1000 and native < triton_own / 4
+
+
+def _without_memory(kind: str) -> torch.Tensor:
+    if kind == "zero":
+        return torch._efficientzerotensor((4,))
+    if kind == "fake":
+        with FakeTensorMode():
+            return torch.empty(4)
+    tensor = {"freed": torch.ones(4), "view": torch.ones(8)[4:], "deep": torch.ones(1 << 16)[-4:]}[kind]
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+@pytest.mark.parametrize("kind", ["freed", "view", "deep", "zero", "fake"])
+def test_a_tensor_without_memory_is_refused(kind: str) -> None:
+    """From Triton's own launcher, and from a site that has launched natively before."""
+    x, y, out = torch.ones(4), torch.ones(4), torch.zeros(4)
+    launcher = launcher_of(add, [x, y, out, 4], BLOCK=4)
+    for _ in range(3):
+        launcher((1,), x, y, out, 4)
+    assert launcher.state.hits == 2
+    bad = _without_memory(kind)
+    for launch in (lambda: add[(1,)](x, bad, out, 4, BLOCK=4), lambda: launcher((1,), x, bad, out, 4)):
+        with pytest.raises(ValueError, match="Pointer argument y cannot be accessed .* without memory"):
+            launch()
+    launcher((1,), x, y, out, 4)
+    assert launcher.state.hits == 3
+
+
+def test_an_empty_tensor_is_launched_natively() -> None:
+    x, out = torch.ones(0), torch.zeros(4)
+    launcher = launcher_of(add, [x, x, out, 0], BLOCK=4)
+    for _ in range(3):
+        launcher((1,), x, x, out, 0)
+    assert launcher.state.hits == 2

@@ -49,6 +49,9 @@ DEVICE_TYPES: Final[dict[str, int]] = {CPU_TARGET: 0, CUDA_TARGET: 1}
 # What stands for the host where an entry has the index of a CUDA device.
 CPU_DEVICE: Final = -1
 
+# A data pointer below this may be an offset into a storage without memory: it is looked at more closely.
+LOWEST_ADDRESS: Final = 1 << 40
+
 # Bits of the class of an int operand.
 INT_WIDE: Final = 1  # needs 64 bits
 INT_ONE: Final = 2  # is 1, where Triton folds that

@@ -30,6 +30,8 @@ declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
 declare i32 @aoti_torch_get_dtype(ptr, ptr)
 declare i32 @aoti_torch_get_device_type(ptr, ptr)
 declare i32 @aoti_torch_get_layout(ptr, ptr)
+declare i32 @aoti_torch_get_numel(ptr, ptr)
+declare i32 @aoti_torch_get_storage_offset(ptr, ptr)
 
 define internal void @acquire(ptr %gil) {
 entry:
@@ -70,8 +72,26 @@ done:
   ret void
 }
 
+; Whether a host tensor has elements but (as far as its data pointer tells: an element has 16 bytes at the most) no memory.
+define internal i1 @unbacked(ptr %tensor, i64 %address) noinline {
+entry:
+  %out = alloca i64
+  %r0 = call i32 @aoti_torch_get_numel(ptr %tensor, ptr %out)
+  %numel = load i64, ptr %out
+  %r1 = call i32 @aoti_torch_get_storage_offset(ptr %tensor, ptr %out)
+  %offset = load i64, ptr %out
+  %bytes = mul i64 %offset, 16
+  %within = icmp ule i64 %address, %bytes
+  %some = icmp ne i64 %numel, 0
+  %empty = and i1 %within, %some
+  %r = or i32 %r0, %r1
+  %odd = icmp ne i32 %r, 0
+  %result = or i1 %odd, %empty
+  ret i1 %result
+}
+
 ; Facts of a tensor operand: device type << 16 | dtype << 1 | (data pointer is a multiple of 16), and the pointer into %slot.
-; -1 where Python must look at it: its device type is not %device_type (-1: any), or it has no ordinary memory.
+; -1 where Python must look at it: its device type is not %device_type (-1: any), or it has no ordinary memory, or none at all.
 define i32 @trident_launch_tensor(ptr %tensor, i32 %device_type, ptr %slot) {
 entry:
   %out = alloca i32
@@ -100,6 +120,15 @@ pointer:
   br i1 %ok, label %yes, label %no
 yes:
   %address = load i64, ptr %slot
+  %high.enough = icmp uge i64 %address, LOWEST_ADDRESS
+  br i1 %high.enough, label %usable, label %suspect
+suspect:
+  %is.host = icmp eq i32 %type, 0
+  br i1 %is.host, label %look, label %usable
+look:
+  %unbacked = call i1 @unbacked(ptr %tensor, i64 %address)
+  br i1 %unbacked, label %no, label %usable
+usable:
   %low = and i64 %address, 15
   %aligned = icmp eq i64 %low, 0
   %bit = zext i1 %aligned to i32

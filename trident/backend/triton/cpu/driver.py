@@ -4,7 +4,7 @@ Owns the loaded kernels and the launcher. What must hold: the function handle of
 (`void (void** params, int32 gx, int32 gy, int32 gz)`) and stays valid while the kernel lives; a launch hands the kernel exactly the
 arguments that its signature calls run-time arguments, in order.
 
-May import: triton, native.kernels, layout.
+May import: triton, native.kernels, native.launch_layout, layout.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from trident.backend.native import kernels
 from trident.backend.native.engine import Compiled
+from trident.backend.native.launch_layout import LOWEST_ADDRESS
 from trident.backend.triton.cpu import messages
 from trident.backend.triton.cpu.errors import UnsupportedKernelError
 from trident.backend.triton.cpu.layout import SIGNATURE
@@ -99,10 +100,21 @@ def _bf16_bits(value: float) -> int:
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
-def _address(value: Any) -> int:
-    """What a pointer argument points to."""
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.untyped_storage().data_ptr() != 0
+    except RuntimeError:  # a storage that says so itself
+        return False
+
+
+def _address(value: Any, name: str) -> int:
+    """What the pointer argument called `name` points to."""
     if isinstance(value, torch.Tensor) and value.is_cpu:
         address: int = value.data_ptr()
+        if address < LOWEST_ADDRESS and value.numel() and not _has_memory(value):
+            shape = tuple(value.shape)
+            raise ValueError(f"Pointer argument {name} cannot be accessed from Triton (a {type(value).__name__} of shape {shape} "
+                             "without memory: its storage was freed, or it never had one)")
         return address
     if value is None:
         return 0
@@ -110,7 +122,7 @@ def _address(value: Any) -> int:
         return value
     device = getattr(value, "device", None)
     if device is not None and getattr(device, "type", "cpu") != "cpu":
-        raise ValueError(f"Pointer argument cannot be accessed from Triton (cpu tensor expected, got one on {device})")
+        raise ValueError(f"Pointer argument {name} cannot be accessed from Triton (cpu tensor expected, got one on {device})")
     return int(value.data_ptr())
 
 
@@ -126,28 +138,33 @@ def _descriptor_format(kind: str) -> str:
     return "Q" + "q" * 2 * rank + ("??" if _TWO_FLAGS else "?") + "i" * rank + "q" * rank
 
 
-def _describe(arg: Any) -> list[Any]:
+def _describe(arg: Any, name: str) -> list[Any]:
     """The parts of a host tensor descriptor in the order that the lowered kernel takes them."""
     flags = [arg.padding == "nan"]
     if _TWO_FLAGS:
         flags.append(bool(arg.round_f32_to_tf32))
-    return [_address(arg.base), *arg.shape, *arg.strides, *flags, *arg.shape, *arg.strides]
+    return [_address(arg.base, name), *arg.shape, *arg.strides, *flags, *arg.shape, *arg.strides]
 
 
-def _packer(arguments: Sequence[tuple[tuple[int, ...], str]]) -> Callable[[tuple[Any, ...]], bytes]:
-    """A function from the bound arguments to the packed bytes, generated for this signature."""
+def _shown(path: tuple[int, ...], names: Sequence[str]) -> str:
+    """An argument, or an item of one, as a user would write it."""
+    return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
+
+
+def _packer(arguments: Sequence[tuple[tuple[int, ...], str]], names: Sequence[str]) -> Callable[[tuple[Any, ...]], bytes]:
+    """A function from the bound arguments to the packed bytes, generated for this signature of parameters called `names`."""
     formats, terms = [], []
     for path, kind in arguments:
         value = "a" + "".join(f"[{i}]" for i in path)
         if kind.startswith("*"):
             formats.append("Q")
-            terms.append(f"pointer({value})")
+            terms.append(f"pointer({value}, {_shown(path, names)!r})")
         elif kind in SIGNATURE:
             formats.append(SIGNATURE[kind][0])
             terms.append(f"bf16({value})" if kind == "bf16" else value)
         elif kind.startswith("tensordesc"):
             formats.append(_descriptor_format(kind))
-            terms.append(f"*describe({value})")
+            terms.append(f"*describe({value}, {_shown(path, names)!r})")
         else:
             raise UnsupportedKernelError(f"the cpu backend cannot pass an argument of type {kind}")
     source = f"def pack(a):\n    return packed({', '.join(terms)})\n"
@@ -162,7 +179,7 @@ class CPULauncher:
     """Triton's launcher: called with the grid, the handles, the hooks and all bound arguments."""
 
     def __init__(self, src: Any, metadata: Any) -> None:
-        self.pack = _packer(runtime_arguments(list(src.signature.values())))
+        self.pack = _packer(runtime_arguments(list(src.signature.values())), [str(name) for name in src.signature])
         self.function = 0
         self.entry: Any = None
 
