@@ -23,6 +23,7 @@ import torch
 from trident import log
 from trident.backend import passes
 from trident.backend.exits import ExitSite
+from trident.backend.native import tools
 from trident.backend.native.callable import DISABLED, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.resume import call
@@ -386,6 +387,10 @@ class Services:
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call without frames of Trident below."""
         return call(function, args, keywords)
+
+    def watched(self) -> bool:
+        """Whether a tool waits for the frames to go on in CPython."""
+        return tools.hidden()
 
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""

@@ -37,6 +37,9 @@ class Services:
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         return function(*args, **keywords)
 
+    def watched(self) -> bool:
+        return False
+
     def supports_operator(self, name: str, overload: str) -> bool:
         return True
 

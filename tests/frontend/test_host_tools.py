@@ -4,7 +4,10 @@ generators and coroutines that recorded code drives. Each comes out as in eager,
 from __future__ import annotations
 
 import asyncio
+import cProfile
+import importlib.util
 import inspect
+import operator
 import os
 import signal
 import sys
@@ -18,6 +21,7 @@ import pytest
 
 import trident
 from trident.api import entry_of
+from trident.backend.native import tools
 
 
 def _agree(fn: Callable[..., Any], *calls: tuple[Any, ...], rounds: int = 4, hits: bool = True) -> Any:
@@ -471,3 +475,112 @@ def inner_jit(n: int) -> Any:
         return [_step(i) for i in range(n)]
 
     return asyncio.run(main()), [_step(i) for i in range(n)], [_step(i) for i in range(n)]
+
+
+class _Installs:
+    """Installs a tool from inside of an opaque call."""
+
+    def __init__(self, setter: Any, tool: Any) -> None:
+        self.setter, self.tool = setter, tool
+
+    def go(self) -> None:
+        self.setter(self.tool)
+
+
+def _events_of(setter: Any, wrap: Any) -> list[list[tuple[str, str]]]:
+    seen: list[tuple[str, str]] = []
+
+    def tool(frame: Any, event: str, arg: object) -> Any:
+        seen.append((frame.f_code.co_name, event))
+        return tool
+
+    installs, call = _Installs(setter, tool), operator.methodcaller("go")
+
+    def outer(n: int) -> int:
+        call(installs)
+        result = _double(n) + _double(n + 1)
+        setter(None)
+        return result
+
+    fn, runs = wrap(outer), []
+    for _ in range(6):
+        seen.clear()
+        assert fn(3) == 14
+        runs.append(list(seen))
+    return runs
+
+
+@pytest.mark.parametrize("setter", [sys.setprofile, sys.settrace])
+def test_a_tool_that_is_installed_half_way_sees_the_program_only(setter: Any) -> None:
+    expected = _events_of(setter, lambda fn: fn)
+    assert ("_double", "return") in expected[-1]
+    assert _events_of(setter, trident.jit) == [expected[-1]] * 6
+    assert not tools.hidden()
+
+
+@pytest.mark.parametrize("setter", [sys.setprofile, sys.settrace])
+def test_a_tool_that_a_call_leaves_behind_sees_what_follows_it(setter: Any) -> None:
+    def events(wrap: Any) -> list[tuple[str, str]]:
+        seen: list[tuple[str, str]] = []
+
+        def tool(frame: Any, event: str, arg: object) -> Any:
+            seen.append((frame.f_code.co_name, event))
+            return tool
+
+        def install() -> int:
+            return operator.methodcaller("go")(_Installs(setter, tool)) or _double(1)
+
+        wrapped = wrap(install)
+        try:
+            wrapped()
+            _double(2)
+        finally:
+            setter(None)
+        return [entry for entry in seen if entry[0] != "events"]
+
+    expected = events(lambda fn: fn)
+    assert expected.count(("_double", "return")) == 2
+    for _ in range(3):
+        assert events(trident.jit) == expected
+    assert not tools.hidden()
+
+
+def test_a_profiler_that_is_enabled_half_way() -> None:
+    profiler = cProfile.Profile()
+
+    def f(n: int) -> int:
+        profiler.enable()
+        result = _double(n)
+        profiler.disable()
+        return result
+
+    fn = trident.jit(f)
+    for _ in range(5):
+        profiler.clear()
+        assert fn(4) == 8
+        profiler.create_stats()
+        names = [name for _, _, name in profiler.stats]
+        assert sorted(names) == ["<method 'disable' of '_lsprof.Profiler' objects>", "_double"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("_testcapi") is None, reason="this Python has no _testcapi")
+def test_a_tracer_written_in_c_sees_no_frame_of_tridents() -> None:
+    """3.11's ends the process where a function that it sees is left by an exception: it must not see ours."""
+    import _testcapi
+
+    def gen() -> Any:
+        yield 1
+
+    def f(events: list[Any]) -> int:
+        _testcapi.settrace_to_record(events)
+        for _ in gen():
+            pass
+        sys.settrace(None)
+        return len(events)
+
+    expected: list[Any] = []
+    count = f(expected)
+    fn = trident.jit(f)
+    for _ in range(5):
+        seen: list[Any] = []
+        assert fn(seen) == count and [entry[:2] for entry in seen] == [entry[:2] for entry in expected]

@@ -92,8 +92,7 @@ class Calls(Objects):
 
     def _call_constant(self, callee: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
         known = registry()
-        if id(obj) in known.frame_readers:
-            raise Leave("frame", f"{callee_name(obj)}: {known.frame_readers[id(obj)][1]}")
+        _leave_to_frame(obj, args)
         model = known.find(obj)
         if model is not None:
             args = [self.resolve(arg) for arg in args]
@@ -136,6 +135,7 @@ class Calls(Objects):
         owner = obj.__self__
         if owner is not None and not isinstance(owner, types.ModuleType | type):
             descriptor = self.read_type(type(owner), obj.__name__)
+            _leave_to_frame(descriptor, args)
             if descriptor is not NULL and registry().find(descriptor) is not None:
                 return self._call_constant(Const(descriptor), descriptor, [Const(owner, _self_origin(callee)), *args], kwargs)
         return self.opaque(callee, args, kwargs, "a C function without a model")
@@ -330,8 +330,7 @@ class Calls(Objects):
         """Call the object from native code, without looking into it. Executed now, for real."""
         callee = self.resolve(callee)
         obj: Any = callee.obj
-        if id(obj) in registry().frame_readers:
-            raise Leave("frame", f"{callee_name(obj)}: {registry().frame_readers[id(obj)][1]}")
+        _leave_to_frame(obj, args)
         if isinstance(kwargs, Keywords):
             kwargs.fix_order(self)  # type: ignore[arg-type]
         function = self.ssa(callee, "object")
@@ -370,6 +369,13 @@ class Calls(Objects):
         if found.how == "call":
             return self.call_pure(found.value, list(found.args), {})
         return self.access(found, value, name)  # type: ignore[no-any-return]
+
+
+def _leave_to_frame(callee: object, args: list[Value]) -> None:
+    """End the recording where a callee looks at the frame that calls it."""
+    why = registry().reads_frame(callee, bare=not args)
+    if why:
+        raise Leave("frame", f"{callee_name(callee)}: {why}")
 
 
 def is_plain_class(cls: type) -> bool:

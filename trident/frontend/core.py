@@ -61,6 +61,9 @@ class Services(Protocol):
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call something of the user's that must not find the recorder's frames below it."""
 
+    def watched(self) -> bool:
+        """Whether what was called has installed a tool (settrace, setprofile): it is to see the frames from here on."""
+
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""
 

@@ -130,12 +130,15 @@ class Recorder(Raising):
         limit = getattr(self.options, "max_trace_ops", MAX_INSTRUCTIONS)
         exc: BaseException | None = None
         try:
-            while self.frames and not self.dead and self.serial < limit:
+            watched = self.services.watched
+            while self.frames and not self.dead and self.serial < limit and not watched():
                 self.advance()
             if not self.frames:
                 return self._finish()
             self._stop_before_next()
             abort = ("length", f"{limit} instructions") if self.serial >= limit else ("internal", self.dead)
+            if watched():
+                abort = ("frame", "a tool that traces or profiles was installed")
         except Leave as leave:
             abort = (leave.reason, leave.text)
             del self.frames[self.step_depth:]

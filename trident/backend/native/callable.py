@@ -18,7 +18,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from trident.backend.native import binding, engine, layouts, tracebacks, tracing
+from trident.backend.native import binding, engine, layouts, tools, tracebacks, tracing
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64
 from trident.backend.native.marker import MISS_ADDRESS
 
@@ -62,6 +62,7 @@ MISSED = "trident.missed"
 def define_clean(module: Module) -> None:
     """`void trident.clean_traceback()`: drop Trident's frames from the front of the raised exception's traceback."""
     _export_strip()
+    tools.install()
     f = module.function(CLEAN, VOID, [], internal=True)
     kind, value, traceback = (f.variable(NULL) for _ in range(3))
     f.call("PyErr_Fetch", VOID, kind, value, traceback)
@@ -136,6 +137,7 @@ def _define_run(module: Module) -> None:
     final = f.load(result)
     with f.when(f.is_null(final), likely=False):
         f.call(CLEAN, VOID)
+    f.call(tools.SHOW, VOID)
     f.ret(final)
 
 

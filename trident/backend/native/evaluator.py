@@ -28,7 +28,7 @@ from functools import cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Protocol
 
-from trident.backend.native import binding, engine, layouts, tracebacks, tracing
+from trident.backend.native import binding, engine, layouts, tools, tracebacks, tracing
 from trident.backend.native import callable as native_callable
 from trident.backend.native.callable import CELL_FLAGS, DISABLED, MISS_SYMBOL, EntryCell
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
@@ -208,6 +208,7 @@ def _define_capture(module: Module) -> None:
     final = f.load(result)
     with f.when(f.is_null(final)):
         f.call(native_callable.CLEAN, VOID)
+    f.call(tools.SHOW, VOID)
     f.decref(on_miss)
     f.decref(owner)
     f.ret(final)

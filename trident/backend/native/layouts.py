@@ -26,6 +26,7 @@ WORD = 8
 
 # Common to both versions.
 OB_TYPE = 8
+TOOL_OBJECT = 16  # in a thread state: from the function of a tracer or profiler to its object
 OB_SIZE = 16
 TUPLE_ITEMS = 24
 LIST_ITEMS = 24  # a pointer to the items
@@ -319,7 +320,7 @@ def _check_tracing(t: Layout, field: str, get: Callable[[], object], set_: Calla
     other = sys.getprofile() is not None or sys.gettrace() is not None  # this may run inside a tool's own function
     set_(_no_trace)
     try:
-        during = word(at) != 0
+        during = word(at) != 0 and word(at + TOOL_OBJECT) == id(_no_trace)
         flag = 255 if tracing < 0 else _peek(word(tstate + t.tstate_cframe) + tracing, 1)
     finally:
         set_(None)

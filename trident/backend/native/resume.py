@@ -8,7 +8,7 @@ How: the function is called with placeholder arguments while a hook sits in the 
 frame, takes itself out of the slot, overwrites the frame's locals, stack and instruction, and lets CPython's evaluator go on from
 there. A frame that waits for an inner one is linked as the running frame meanwhile, then gets the result (or the exception).
 
-May import: llvmlite through emit, layouts, evaluator (its frame counter), errors, ir.trace.
+May import: llvmlite through emit, layouts, evaluator (its frame counter), tools, errors, ir.trace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from trident.backend.native import engine, evaluator, layouts, points, tracebacks
+from trident.backend.native import engine, evaluator, layouts, points, tools, tracebacks
 from trident.backend.native.emit import I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
 from trident.errors import ResumeError
 from trident.ir.trace import NULL as NO_OBJECT
@@ -185,6 +185,13 @@ def _define_hook(module: Module) -> None:
                     with fine:
                         f.call("settle", VOID, frame, record, result)
                         f.store(f.load(record, _AT["start"]), frame, layout.frame_prev_instr)
+    with f.when(f.is_null(f.load(record, _AT["inner"]))):
+        cframe = f.load(tstate, layout.tstate_cframe)
+        running = f.load(cframe, layout.cframe_current_frame)
+        f.store(running, frame, layout.frame_previous)
+        f.store(frame, cframe, layout.cframe_current_frame)  # 3.12 instruments the code of running frames
+        f.call(tools.SHOW, VOID)
+        f.store(running, cframe, layout.cframe_current_frame)
     error = f.load(record, _AT["exception"])
     with f.when(f.not_null(error)):
         kind = f.load(error, layouts.OB_TYPE)
@@ -205,6 +212,7 @@ def _define_start(module: Module) -> None:
     f = module.function("start", PTR, [PTR, PTR, PTR])
     record, caller, handled = f.args
     tstate = f.call("PyThreadState_Get", PTR)
+    active = f.call(tools.ACTIVE, I32)
     cframe = f.load(tstate, layout.tstate_cframe)
     running = f.load(cframe, layout.cframe_current_frame)
     with f.when(f.not_null(caller)):
@@ -214,6 +222,7 @@ def _define_start(module: Module) -> None:
         f.store(f.call("PyErr_GetHandledException", PTR), before)
         _set_handled(f, handled)
     result = f.call("enter", PTR, record)
+    f.call(tools.HIDE, VOID, active)
     with f.when(f.not_null(handled)):
         _set_handled(f, f.load(before))
         f.xdecref(f.load(before))
@@ -228,9 +237,11 @@ def _define_call(module: Module) -> None:
     function, args, keywords, caller = f.args
     cframe = f.load(f.call("PyThreadState_Get", PTR), layout.tstate_cframe)
     running = f.load(cframe, layout.cframe_current_frame)
+    active = f.call(tools.ACTIVE, I32)
     with f.when(f.not_null(caller)):
         f.store(caller, cframe, layout.cframe_current_frame)
     result = f.call("PyObject_Call", PTR, function, args, keywords)
+    f.call(tools.HIDE, VOID, active)
     f.store(running, cframe, layout.cframe_current_frame)
     f.ret(result)
 
@@ -244,6 +255,7 @@ def _set_handled(f: Function, value: ir.Value) -> None:
 def _native() -> tuple[Any, Any]:
     engine.add_symbol("trident_no_object", engine.immortal(NO_OBJECT))
     engine.add_symbol("trident_bad_init", engine.immortal(_bad_init))
+    tools.install()
     module = Module("resume")
     _define_fill(module)
     _define_enter(module)

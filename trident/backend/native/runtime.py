@@ -34,7 +34,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import below, emit, engine, frame, pin_layout, pin_runtime, torch_layouts
+from trident.backend.native import below, emit, engine, frame, pin_layout, pin_runtime, tools, torch_layouts
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
 
@@ -212,6 +212,7 @@ def _ask(m: emit.Module) -> None:
     """handler(site, values, error or None): the list of values has taken over the references, so that the handler can let go of them."""
     f = m.function("trident_ask", PTR, [PTR, PTR, PTR, I64, PTR], internal=True)
     base, site, values, count, error = f.args
+    f.call(tools.HIDE, VOID, emit.i32(0))  # what an opaque call of this program has installed
     packed = f.call("PyList_New", PTR, count)
     with f.when(f.is_null(packed)):
         f.ret(NULL)
@@ -526,6 +527,7 @@ def load() -> engine.Compiled:
 
     torch_layouts.current()
     pin_layout.current()
+    tools.install()
     m = emit.Module("trident.runtime")
     for define in (below.define, pin_runtime.define, _gil, _release, _release_all, _box, _warnings, _ask, _leave, _exits, _dispatch,
                    _ints, _optional_list, _slow_metadata):

@@ -59,7 +59,7 @@ class Registry:
         self.hooked_kinds: set[str] = set()
         self.hooks: dict[str, list[Callable[..., Any]]] = {name: [] for name in HOOKS}
         self.opaque: dict[int, tuple[object, str]] = {}
-        self.frame_readers: dict[int, tuple[object, str]] = {}
+        self._frame_readers: dict[int, tuple[object, str, bool]] = {}
         self.constant_types: set[type] = set()
         self.harmless: dict[int, object] = {}
         self._getattr: dict[int, tuple[object, Callable[..., Any]]] = {}
@@ -89,9 +89,14 @@ class Registry:
         """Calls of this Python function are opaque calls."""
         self.opaque[id(key)] = (key, reason)
 
-    def frame_reader(self, key: object, reason: str) -> None:
-        """Calls of this callable end the recording: it looks at Python frames."""
-        self.frame_readers[id(key)] = (key, reason)
+    def frame_reader(self, key: object, reason: str, *, bare: bool = False) -> None:
+        """Calls of this callable end the recording: it looks at Python frames. bare: only where it is called without arguments."""
+        self._frame_readers[id(key)] = (key, reason, bare)
+
+    def reads_frame(self, key: object, *, bare: bool) -> str:
+        """Why a call of this callable ends the recording, "" if it does not. bare: it has no arguments."""
+        _, reason, only_bare = self._frame_readers.get(id(key), (None, "", False))
+        return "" if only_bare and not bare else reason
 
     def harmless_call(self, *keys: object) -> None:
         """Opaque calls of these callables change nothing that a pin or a forwarded value rests on."""

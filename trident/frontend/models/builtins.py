@@ -7,6 +7,7 @@ May import: ir, frontend.{operators,iteration,subscripts,values,models}.
 
 from __future__ import annotations
 
+import _lsprof
 import collections
 import contextvars
 import functools
@@ -491,7 +492,7 @@ _MODELS: dict[Any, Model] = {
     object.__setattr__: _object_setattr, tuple.__new__: _tuple_new, functools.partial: _partial, globals: _globals,
 }
 _FRAME_READERS: tuple[tuple[Any, str], ...] = (
-    (locals, "reads the caller's locals"), (vars, "may read the caller's locals"), (dir, "may read the caller's locals"),
+    (locals, "reads the caller's locals"),
     (eval, "runs code in the caller's frame"), (exec, "runs code in the caller's frame"), (breakpoint, "starts a debugger"),
     (sys._getframe, "reads frames"), (inspect.currentframe, "reads frames"), (inspect.stack, "reads frames"),
     (compile, "inherits the future statements of its caller"),
@@ -502,7 +503,10 @@ _FRAME_READERS: tuple[tuple[Any, str], ...] = (
     *((getattr(sys, name), "reads frames") for name in ("_getframemodulename",) if hasattr(sys, name)),
     *((getattr(typing, name), "names its caller's module") for name in ("TypeAliasType",) if hasattr(typing, name)),
     (sys.settrace, "installs a tracer"), (sys.setprofile, "installs a profiler"), (warnings.warn, "names its caller's line"),
+    (_lsprof.Profiler.enable, "installs a profiler"),
+    *((getattr(sys.monitoring, name), "installs a tool") for name in ("set_events", "set_local_events") if hasattr(sys, "monitoring")),
 )
+_BARE_FRAME_READERS: tuple[Any, ...] = (vars, dir)  # with an argument they look at that
 _FORMATTERS: tuple[Any, ...] = (traceback.format_exc, traceback.print_exc, traceback.format_exception, traceback.print_exception,
                                 traceback.format_exception_only, traceback.format_tb, traceback.print_tb, traceback.extract_tb)
 _CONSTANT_TYPES = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.CodeType)
@@ -516,6 +520,8 @@ def register(registry: Registry) -> None:
     registry.function(type.__new__, _type_new)
     for function, why in _FRAME_READERS:
         registry.frame_reader(function, why)
+    for function in _BARE_FRAME_READERS:
+        registry.frame_reader(function, "reads the caller's locals", bare=True)
     for function in _FORMATTERS:
         registry.never_inline(function, "formats tracebacks")
     registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set,

@@ -1,0 +1,108 @@
+"""Tools (settrace, setprofile and their C counterparts) that the program installs while Trident's own Python is at work in its thread.
+
+Owns hiding and showing them. What must hold: a tool that a call of the program has installed sees the program's frames from there
+on and none of Trident's: it is hidden from the return of that call until the frames of the program go on, again from where they
+return to Trident, and shown for good where Trident returns to the program. A tool that was there before is left alone.
+
+The native functions, as symbols (all need the GIL): `i32 trident_tools_active()`; `void trident_tools_hide(i32 before)`: hide what is
+active now, unless it was before; `void trident_tools_show()`.
+
+May import: llvmlite through emit, layouts, engine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Final
+
+from trident.backend.native import engine, layouts
+from trident.backend.native.emit import I8, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
+
+ACTIVE: Final = "trident_tools_active"
+HIDE: Final = "trident_tools_hide"
+SHOW: Final = "trident_tools_show"
+_ROOM: Final = 16  # threads that have hidden tools at the same time; in others the tools stay active
+_RECORD: Final = 5  # words: thread state, function and object of the profiler, the same of the tracer
+_WORDS: Final = (("PyEval_SetProfile", "tstate_profile", 1), ("PyEval_SetTrace", "tstate_trace", 3))
+
+
+_records = (ctypes.c_uint64 * (_ROOM * _RECORD))()
+_hidden = ctypes.c_uint64(0)  # records in use
+
+
+def _find(f: Function, owner: ir.Value) -> ir.Value:
+    """The record with this thread state (NULL: a free one), or NULL."""
+    records = f.module.external_variable("trident_tools_records")
+    found = f.variable(NULL)
+    with f.loop(i64(0), i64(_ROOM)) as i:
+        record = f.at(records, f.b.mul(i, i64(8 * _RECORD)))
+        with f.when(f.equal(f.load(record), owner)):
+            f.store(record, found)
+    return f.load(found)
+
+
+def _define(module: Module) -> None:
+    layout = module.layout
+    f = module.function(ACTIVE, I32, [])
+    tstate = f.call("PyThreadState_Get", PTR)
+    if layout.cframe_use_tracing >= 0:
+        flag = f.load(f.load(tstate, layout.tstate_cframe), layout.cframe_use_tracing, I8)
+        f.ret(f.b.zext(f.differ(flag, ir.Constant(I8, 0)), I32))
+    else:
+        hooks = f.b.or_(f.load(tstate, layout.tstate_profile, I64), f.load(tstate, layout.tstate_trace, I64))
+        f.ret(f.b.zext(f.differ(hooks, i64(0)), I32))
+
+    f = module.function(HIDE, VOID, [I32])
+    tstate = f.call("PyThreadState_Get", PTR)
+    with f.when(f.b.or_(f.differ(f.args[0], i32(0)), f.equal(f.call(ACTIVE, I32), i32(0))), likely=True):
+        f.ret()
+    record = _find(f, NULL)
+    with f.when(f.b.or_(f.is_null(record), f.not_null(_find(f, tstate)))):
+        f.ret()
+    f.store(tstate, record)
+    f.add_to(module.external_variable("trident_tools_hidden"), 0, 1)
+    for _, field, word in _WORDS:
+        at = getattr(layout, field)
+        owner = f.load(tstate, at + layouts.TOOL_OBJECT)
+        with f.when(f.not_null(owner)):
+            f.incref(owner)
+        f.store(f.load(tstate, at), record, 8 * word)
+        f.store(owner, record, 8 * word + 8)
+    for setter, field, _ in _WORDS:
+        with f.when(f.not_null(f.load(tstate, getattr(layout, field)))):
+            f.call(setter, VOID, NULL, NULL)
+    f.ret()
+
+    f = module.function(SHOW, VOID, [])
+    count = module.external_variable("trident_tools_hidden")
+    with f.when(f.equal(f.load(count, kind=I64), i64(0)), likely=True):
+        f.ret()
+    record = _find(f, f.call("PyThreadState_Get", PTR))
+    with f.when(f.is_null(record)):
+        f.ret()
+    tools = [(setter, f.load(record, 8 * word), f.load(record, 8 * word + 8)) for setter, _, word in _WORDS]
+    f.store(NULL, record)
+    f.add_to(count, 0, -1)
+    for setter, function, owner in tools:
+        with f.when(f.not_null(function)):
+            f.call(setter, VOID, function, owner)
+        f.xdecref(owner)
+    f.ret()
+
+
+@cache
+def install() -> None:
+    """Make the symbols known, for modules that are compiled from now on."""
+    engine.add_symbol("trident_tools_records", ctypes.addressof(_records))
+    engine.add_symbol("trident_tools_hidden", ctypes.addressof(_hidden))
+    module = Module("tools")
+    _define(module)
+    code = module.compile()
+    for name in (ACTIVE, HIDE, SHOW):
+        engine.add_symbol(name, code.address(name))
+
+
+def hidden() -> bool:
+    """Whether this thread has tools that are hidden now."""
+    return bool(_hidden.value) and layouts.thread_state() in _records[::_RECORD]
