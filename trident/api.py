@@ -16,13 +16,16 @@ from typing import Any
 
 import torch
 
+from trident import log
 from trident import options as options_module
 from trident.backend.native.callable import EntryCell, callable_type, make_callable
 from trident.backend.native.evaluator import FrameHook
+from trident.boundary import answer
 from trident.capture import wanted
 from trident.entry import Entry, all_entries
+from trident.frontend.recorder import describe_fault
 from trident.options import Options
-from trident.report import Explanation
+from trident.report import Explanation, nothing_of
 from trident.support import unsupported_reason
 
 _REFUSED_FLAGS: dict[int, str] = {
@@ -120,6 +123,9 @@ def is_jitted(target: Any) -> bool:
 
 def explain(target: Any) -> Explanation:
     """What Trident did with a jitted (or captured) function: print the result."""
+    if isinstance(target, FunctionType) and id(target.__code__) in _undecided:
+        code, why = _undecided[id(target.__code__)]
+        return nothing_of(target.__qualname__, code, f"left to CPython: {why}")
     return entry_of(target).explain()
 
 
@@ -140,11 +146,17 @@ def stats() -> dict[str, int]:
 
 _hooked: dict[int, Entry] = {}
 """Entries made by frame_hook, by id of the code object (which the entry's function keeps alive)."""
+_undecided: dict[int, tuple[CodeType, str]] = {}
+"""Code objects that frame_hook leaves to CPython because looking at them failed, and why."""
 _hooked_lock = threading.Lock()
 
 
 def _decide(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable[[tuple[Any, ...]], object]] | None:
     """Whether a frame that the evaluator sees for the first time is captured."""
+    return answer(lambda: _verdict(code, function), None, lambda error: _note_undecided(code, error))  # type: ignore[no-any-return]
+
+
+def _verdict(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable[[tuple[Any, ...]], object]] | None:
     if not wanted(code, function):
         return None
     with _hooked_lock:
@@ -152,6 +164,12 @@ def _decide(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable
             _hooked[id(code)] = Entry(function, options_module.make())
         entry = _hooked[id(code)]
     return entry.cell, entry.miss_of_frame
+
+
+def _note_undecided(code: CodeType, error: Exception) -> None:
+    text = describe_fault(error)
+    _undecided[id(code)] = code, text
+    log.write("aborts", f"{code.co_qualname}: {text}")
 
 
 @functools.cache
@@ -169,12 +187,18 @@ def frame_hook() -> Iterator[None]:
     if options_module.disabled() or _warn_unsupported():
         yield
         return
-    hook = _hook()
-    hook.install()
+    hook = answer(_installed_hook, None, lambda error: log.warn(f"trident.frame_hook captures nothing: {describe_fault(error)}"))
     try:
         yield
     finally:
-        hook.remove()
+        if hook is not None:
+            hook.remove()
+
+
+def _installed_hook() -> FrameHook:
+    hook = _hook()
+    hook.install()
+    return hook
 
 
 @functools.cache

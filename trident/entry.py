@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -29,10 +28,11 @@ from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.resume import call
 from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
+from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
 from trident.frontend.instances import is_generalisable
-from trident.frontend.recorder import Outcome, record, record_bridge
+from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, describe_fault
 from trident.ir import PinKind, Trace, rebuild
 from trident.ir.pins import holds
 from trident.options import Options
@@ -84,6 +84,14 @@ def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
     return call(function, tuple(args), keywords)
 
 
+def continue_from(site: ExitSite, values: list[object], error: BaseException | None) -> object:
+    """Go on in CPython where a trace was left."""
+    assert site.snapshot is not None
+    frames = rebuild(site.snapshot, values)
+    values.clear()  # the frames alone hold them
+    return services.resume(frames, error)
+
+
 class Entry:
     """State and policy of one function. `name` is its qualified name."""
 
@@ -121,29 +129,51 @@ class Entry:
 
         function: the one that is called, where it is another of the same code (a closure that a frame hook has captured).
         """
-        function = function or self.function
+        called = function or self.function
+        call = UsersCall(lambda: self._leave(called, bound))
+        return carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
+
+    def _leave(self, function: FunctionType, bound: tuple[object, ...]) -> object:
+        """Run a call in CPython."""
+        result = call_bound(function, bound)
+        self.skip //= 2  # it returned: waiting for calls that do not raise was right, and need not last
+        return result
+
+    def _answer(self, call: UsersCall, function: FunctionType, bound: tuple[object, ...]) -> None:
         if self.retired or self._sits_out() or not _recording.acquire(blocking=False):
-            result = call_bound(function, bound)
-            self.skip //= 2  # it returned: waiting for calls that do not raise was right, and need not last
-            return result
+            return
         try:
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
             self._check_limits()
             if self.retired:
-                return call_bound(function, bound)
+                return
             start = time.perf_counter()
-            with suppressed():
-                outcome = record(function, bound, services, self.options)
+            outcome = self._execute(call, begin(function, bound, services, self.options))
             if opaque is not None and outcome.error is None:
                 if outcome.trace is not None and len(outcome.trace.opaque_calls) > opaque:
                     self._fix()
-                    return outcome.unwrap()
+                    return
                 if outcome.abort is not None:
                     self._fix()
-            return self._finish(outcome, start, lambda trace: self.scm.add(trace))
+            call.complaint = self._finish(outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
+
+    def _execute(self, call: UsersCall, recorder: Recorder, values: list[object] | None = None) -> Outcome:
+        """Let the recorder execute the call. values: those that the recorder continues with; its frames alone are to hold them."""
+        with suppressed():
+            call.begin()
+            if values is not None:
+                values.clear()
+            outcome = recorder.run()
+            call.ended_by(outcome.unwrap)
+        return outcome
+
+    def _faulted(self, call: UsersCall, error: Exception) -> None:
+        """Trident itself failed: the call goes on without it, the reason is kept."""
+        where = self.function.__code__
+        call.complaint = self._aborted(Abort("internal", describe_fault(error), where.co_filename, where.co_firstlineno))
 
     def _generalise(self, arguments: tuple[object, ...]) -> int | None:
         """Where a specialization matches all but an argument's identity, read that argument at run time from now on.
@@ -197,7 +227,7 @@ class Entry:
         left alone, after a few for ever."""
         *arguments, function = frame
         bound = tuple(arguments)
-        if self.retired or not reaches_tensors(bound):
+        if self.retired or not answer(lambda: reaches_tensors(bound), False):
             self.without_tensors += 1
             if self.without_tensors >= _LOOKS and not self.specializations:
                 self.cell.flags |= DISABLED
@@ -223,8 +253,9 @@ class Entry:
             if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
                 self.options.demoted.add((id(pin.owner), pin.key))
 
-    def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram], *, bridge: bool = False) -> object:
-        """Compile and publish what was recorded; give the call's result (or exception) to the caller."""
+    def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram], *,
+                bridge: bool = False) -> StrictError | None:
+        """Compile and publish what was recorded; what a strict function raises for it."""
         record_ms = (time.perf_counter() - start) * 1e3
         complaint: StrictError | None = None
         if outcome.abort is not None:
@@ -240,9 +271,7 @@ class Entry:
                 self.failed = 1
         elif outcome.trace is not None:
             complaint = self._compile(outcome, outcome.trace, record_ms, publish)
-        if complaint is not None and outcome.error is None:
-            raise complaint
-        return outcome.unwrap()
+        return complaint
 
     def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> StrictError | None:
         if self.options.strict and trace.opaque_calls:
@@ -260,8 +289,7 @@ class Entry:
             program = publish(trace)
             log.dump(self.options.dump, label, "ll", program.llvm_ir if self.options.dump else "")
         except Exception as e:  # never the user's fault, never the user's problem
-            log.write("aborts", f"{self.name}: {type(e).__name__}: {e}")
-            return self._aborted(Abort("compile", f"{type(e).__name__}: {e}", self.function.__code__.co_filename,
+            return self._aborted(Abort("compile", describe_fault(e), self.function.__code__.co_filename,
                                        self.function.__code__.co_firstlineno))
         compile_ms = (time.perf_counter() - start) * 1e3
         self.failed = self.raised = 0
@@ -301,30 +329,33 @@ class Entry:
         if not self.specializations:
             self.cell.flags |= DISABLED
         if not quiet:
-            warnings.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}", RuntimeWarning, stacklevel=3)
+            log.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}")
 
     # ------------------------------------------------------------------------------------------------------------ exits
     def on_exit(self, site: ExitSite, values: list[object], error: BaseException | None) -> object:
         """A hit left its trace: record a bridge where that pays, else continue in CPython."""
+        call = UsersCall(lambda: continue_from(site, values, error))
+        return carry_out(call, lambda: self._bridge(call, site, values, error), lambda fault: self._faulted(call, fault))
+
+    def _bridge(self, call: UsersCall, site: ExitSite, values: list[object], error: BaseException | None) -> None:
         assert site.snapshot is not None
         self.side_exits += 1
         if log.on("exits"):
-            log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {error!r}' if error else ''}")
+            log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {describe_error(error)}' if error else ''}")
         threshold = max(self.options.bridge_threshold, self._patience.get(site, 0))
-        worth = error is None and site.taken >= threshold and not self.retired
-        if worth and self._bridges < self.options.max_bridges and _recording.acquire(blocking=False):
-            try:
-                start = time.perf_counter()
-                with suppressed():
-                    outcome = record_bridge(site.snapshot, values, services, self.options)
-                if outcome.abort is not None:  # what raises from here on is tried ever more seldom
-                    self._patience[site] = 2 * site.taken + 1
-                return self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
-            finally:
-                _recording.release()
-        frames = rebuild(site.snapshot, values)
-        values.clear()  # the frames alone hold them
-        return services.resume(frames, error)
+        if error is not None or site.taken < threshold or self.retired or self._bridges >= self.options.max_bridges:
+            return
+        if not _recording.acquire(blocking=False):
+            return
+        try:
+            start = time.perf_counter()
+            recorder = begin_bridge(site.snapshot, values, services, self.options)
+            outcome = self._execute(call, recorder, values)
+            if outcome.abort is not None:  # what raises from here on is tried ever more seldom
+                self._patience[site] = 2 * site.taken + 1
+            call.complaint = self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
+        finally:
+            _recording.release()
 
     @property
     def _bridges(self) -> int:

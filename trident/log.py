@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ TOPICS: dict[str, str] = {
     "ir": "the trace before and after the passes",
 }
 
+_PACKAGE = str(Path(__file__).parent) + os.sep
 _logger = logging.getLogger("trident")
 _enabled: frozenset[str] = frozenset()
 
@@ -60,6 +62,19 @@ def write(topic: str, message: str) -> None:
     """Log a line under a topic."""
     if topic in _enabled:
         _logger.info("[%s] %s", topic, message)
+
+
+def warn(message: str) -> None:
+    """A RuntimeWarning at the user's line. Where a filter makes it an error it is printed: a call must not be lost for it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    where = frame.f_code.co_filename, frame.f_lineno
+    try:
+        warnings.warn_explicit(message, RuntimeWarning, *where, module=frame.f_globals.get("__name__"),
+                               registry=frame.f_globals.setdefault("__warningregistry__", {}))
+    except Exception:
+        print(warnings.formatwarning(message, RuntimeWarning, *where), end="", file=sys.stderr)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from trident.ir import GuardInfo, OpaqueCall
@@ -102,6 +103,11 @@ class Explanation:
                          [(a.reason, a.text, f"{a.file}:{a.line}") for a in self.aborts])
         if self.last_misses:
             yield _table("last misses", ("why",), [(m,) for m in self.last_misses])
+
+
+def nothing_of(function: str, code: CodeType, status: str) -> Explanation:
+    """The explanation of a function that Trident has nothing to do with; `status` says why."""
+    return Explanation(function, code.co_filename, code.co_firstlineno, 0, 0, 0, (), (), (), status)
 
 
 def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:

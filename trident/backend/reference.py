@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch_mlir import ir as mlir
 
+from trident.boundary import describe_error
 from trident.ir import GuardInfo, Snapshot, Trace, exceptions
 from trident.ir.ops import COMPARISONS
 
@@ -361,7 +362,7 @@ def first_failure(trace: Trace, args: tuple[object, ...]) -> GuardInfo | None:
             failed = op.operation.name == "trident.guard"
             return trace.guards[_attr(op.operation, "info")] if failed else GuardInfo(str(e), "pin", "", 0)
         except Exception as e:
-            return GuardInfo(f"{type(e).__name__}: {e}", "error", "", 0)
+            return GuardInfo(describe_error(e), "error", "", 0)
     return None
 
 

@@ -150,8 +150,7 @@ class SCM:
         """Compile a root trace and publish it: from now on the dispatch tries it."""
         program = HostProgram(trace, self._handler)
         with self._lock:
-            self.roots.append(program)
-            self._publish()
+            self._publish([*self.roots, program])
         return program
 
     def attach_bridge(self, site: ExitSite, trace: Trace) -> HostProgram:
@@ -162,18 +161,18 @@ class SCM:
             site.bridge = program.address
         return program
 
-    def _publish(self) -> None:
-        """The newest specialization is tried first: what was just missed is likely to come again."""
-        if self._dispatch is None:
-            self._dispatch = Dispatch(self.name)
-        newest_first = self.roots[::-1]
-        self.selection, code = None, None
+    def _publish(self, roots: list[HostProgram]) -> None:
+        """From now on these answer. The newest one is tried first: what was just missed is likely to come again."""
+        dispatch = self._dispatch or Dispatch(self.name)
+        newest_first = roots[::-1]
+        selection, code = None, None
         if len(newest_first) > _LINEAR:
-            self.selection = Selection([program.trace for program in newest_first],
-                                       [f"root {n}" for n in reversed(range(len(newest_first)))])
-            code = engine.compile_ir(self.selection.text(), opt=1, name=f"trident.selection.{self.name}")
-        self._dispatch.publish([program.address for program in newest_first], code)
-        self.cell.dispatch = self._dispatch.address
+            selection = Selection([program.trace for program in newest_first],
+                                  [f"root {n}" for n in reversed(range(len(newest_first)))])
+            code = engine.compile_ir(selection.text(), opt=1, name=f"trident.selection.{self.name}")
+        dispatch.publish([program.address for program in newest_first], code)
+        self.roots, self.selection, self._dispatch = roots, selection, dispatch
+        self.cell.dispatch = dispatch.address
 
     def close(self) -> None:
         """Stop dispatching here; code and tables are freed when nobody is inside."""

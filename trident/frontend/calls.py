@@ -12,6 +12,7 @@ import functools
 import types
 from typing import Any
 
+from trident.boundary import describe_error
 from trident.frontend import subscripts
 from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
@@ -252,15 +253,18 @@ class Calls(Objects):
         caller = self.frames[-2] if len(self.frames) > 1 else None
         if caller is not None and caller.discard and caller.result is not None and self.resolve(value).obj is not None:
             raise Leave("raised", "__init__() should return None")
-        ended = self.frames.pop()
-        if len(self.frames) == self.stop_depth:
+        ended = self.frames[-1]
+        inlined = len(self.frames) - 1 != self.stop_depth
+        if inlined:
+            self.keep(self.held_by(ended))  # now: it may fail, and then this instruction has not begun
+        self.frames.pop()
+        if not inlined:
             self.returned = value
             ended.clear()
             if self.frames:
                 self.enter(self.frames[-1])
             return
         assert caller is not None
-        self.keep(self.held_by(ended))
         ended.clear()
         self.enter(caller)
         del caller.stack[len(caller.stack) - caller.pops:]
@@ -301,7 +305,7 @@ class Calls(Objects):
                 self.run_until(depth)
                 answer = self.returned
         except UserRaised as raised:  # nothing has happened yet: the instruction can be executed anew, as a whole
-            raise Leave("raised", f"{type(raised.error).__name__}: {raised.error}") from None
+            raise Leave("raised", describe_error(raised.error)) from None
         finally:
             self.pending = None
             (self.pure_base, self.pure_births, self.stop_depth, self.builder.line, self.call_instruction, self.executed,

@@ -121,7 +121,10 @@ class Raising(Calls):
             value = self._write(frame, ins, function, forms, tuple(kwargs), info, error)
         except Exception:
             return UserRaised(error)
-        self.unwind(value, entry=True)
+        try:
+            self.unwind(value, entry=True)
+        except Exception:  # it has been raised, and goes on in CPython
+            return UserRaised(error)
         return None
 
     def _write(self, frame: RecordedFrame, ins: Instruction, function: Any, forms: list[Any], names: tuple[str, ...], info: OpaqueCall,
@@ -212,6 +215,15 @@ class Raising(Calls):
 
     def unwind(self, value: Value, *, entry: bool) -> None:
         """Continue at the handler. entry: the current instruction adds an entry to the traceback (RERAISE does not)."""
+        depth = len(self.frames)
+        try:
+            self._unwind(value, entry)
+        except Exception:
+            if len(self.frames) == depth:
+                raise
+            raise UserRaised(value.obj) from None  # type: ignore[arg-type]  # the frames that it has passed are gone
+
+    def _unwind(self, value: Value, entry: bool) -> None:
         while True:
             frame = self.frames[-1]
             if entry:

@@ -4,7 +4,7 @@ Owns the interpreter loop, the two entry points and the way out. What must hold:
 recorded is finished by CPython from the exact instruction (`services.resume`), with the right result or exception; an internal
 error never changes the result of the call.
 
-May import: ir, errors, frontend.*.
+May import: ir, errors, boundary, frontend.*.
 
 For models (`frontend/models/`): the methods of Recorder and its bases that make up their interface are
   execute, effect, op, guard, pin, result, const          core.py
@@ -16,9 +16,11 @@ For models (`frontend/models/`): the methods of Recorder and its bases that make
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import Any, Protocol
 
+from trident.boundary import answer, describe_error, reraise
 from trident.errors import TridentError
 from trident.frontend import iteration, operators
 from trident.frontend.aborts import AbortInfo, Leave, PartlyExecuted, UserRaised
@@ -33,7 +35,8 @@ from trident.frontend.snapshots import Reviver
 from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, Snapshot, Trace, TraceBuilder
 
-__all__ = ["INLINE_BLAME", "Outcome", "Options", "Recorder", "Services", "record", "record_bridge"]
+__all__ = ["INLINE_BLAME", "Outcome", "Options", "Recorder", "Services", "begin", "begin_bridge", "describe_fault", "record",
+           "record_bridge"]
 
 
 class Options(Protocol):
@@ -71,14 +74,12 @@ class Outcome:
     def unwrap(self) -> object:
         """The result, or raise what the call raised."""
         error, self.error = self.error, None  # its traceback will hold this frame
-        if error is None:
-            return self.result
-        context = error.__context__
         try:
-            raise error
+            if error is not None:
+                reraise(error)
+            return self.result
         finally:
-            error.__context__ = context  # which `raise` takes to be the exception that our caller is handling
-            del error, context
+            del error
 
 
 class Recorder(Raising):
@@ -128,47 +129,53 @@ class Recorder(Raising):
     def run(self) -> Outcome:
         """Interpret all frames to the end, or hand them over to CPython."""
         limit = getattr(self.options, "max_trace_ops", MAX_INSTRUCTIONS)
+        abort: tuple[str, str] | None = None
         exc: BaseException | None = None
+        half_way = unsettled = False
+        watched = self.services.watched
         try:
-            watched = self.services.watched
-            while self.frames and not self.dead and self.serial < limit and not watched():
+            while self.frames and not self.dead and self.serial < limit and not answer(watched, False):
                 self.advance()
-            if not self.frames:
-                return self._finish()
-            self._stop_before_next()
-            abort = ("length", f"{limit} instructions") if self.serial >= limit else ("internal", self.dead)
-            if watched():
-                abort = ("frame", "a tool that traces or profiles was installed")
+            if self.frames:
+                self._stop_before_next()
+                abort = ("length", f"{limit} instructions") if self.serial >= limit else ("internal", self.dead)
+                if answer(watched, False):
+                    abort = ("frame", "a tool that traces or profiles was installed")
         except Leave as leave:
-            abort = (leave.reason, leave.text)
-            del self.frames[self.step_depth:]
-            self._settle()
+            abort, unsettled = (leave.reason, leave.text), True
         except UserRaised as raised:
             exc = raised.error
-            del self.frames[self.step_depth:]
-            abort = ("raised", f"{type(exc).__name__}: {exc}")
+            abort = ("raised", answer(partial(describe_error, exc), ""))
         except KeyboardInterrupt as error:  # between two operations: raised at the next one
-            exc = error
-            del self.frames[self.step_depth:]
-            abort = ("interrupt", "KeyboardInterrupt")
+            abort, exc = ("interrupt", "KeyboardInterrupt"), error
         except Exception as error:  # an internal fault: the call goes on in CPython
             # The recorder stands deeper in the stack than the code that it executes would.
-            abort = ("depth", str(error)) if isinstance(error, RecursionError) else ("internal", _describe_fault(error))
+            reason = "depth" if isinstance(error, RecursionError) else "internal"
+            abort, unsettled, half_way = (reason, answer(partial(describe_fault, error), "")), True, isinstance(error, PartlyExecuted)
+        if not self.frames:
+            return self._finish(abort, exc)
+        assert abort is not None
+        if half_way:
+            raise TridentError(f"{self.builder.file}:{self.builder.line}: an instruction failed half-way: {abort[1]}")
+        if unsettled or exc is not None:
             del self.frames[self.step_depth:]
-            if isinstance(error, PartlyExecuted):
-                raise TridentError(f"{self.builder.file}:{self.builder.line}: an instruction failed half-way") from error
+        if unsettled:
             self._settle()
         return self._hand_over(abort, exc)
 
-    def _finish(self) -> Outcome:
+    def _finish(self, abort: tuple[str, str] | None, exc: BaseException | None) -> Outcome:
+        """The outermost frame has returned."""
         assert self.returned is not None
         self.identified.pop(-1, None)
-        outcome = Outcome(self.returned.obj, overwritten=self.overwritten, identified=self.identified)
+        outcome = Outcome(self.returned.obj, exc, overwritten=self.overwritten, identified=self.identified)
         try:
-            outcome.trace = self.builder.ret(self.final)
+            if abort is None:
+                outcome.trace = self.builder.ret(self.final)
         except Exception as error:
-            outcome.abort = AbortInfo("internal", _describe_fault(error), self.builder.file, self.builder.line)
-        self.release()
+            abort = "internal", answer(partial(describe_fault, error), "")
+        if abort is not None:
+            outcome.abort = AbortInfo(*abort, self.builder.file, self.builder.line)
+        answer(self.release, None)
         return outcome
 
     def release(self) -> None:
@@ -230,11 +237,11 @@ class Recorder(Raising):
         innermost = self.frames[-1]
         reason, text = abort
         info = AbortInfo(reason, text, innermost.code.code.co_filename, innermost.current.line)
-        blamed = self._blame(reason, text)
+        blamed = answer(lambda: self._blame(reason, text), "")
         for frame in self.frames[-1:]:
             frame.is_call, frame.pops, frame.discard, frame.result, frame.resume_at = True, 0, False, None, -1
         frames = [frame.concrete(frame.current.offset, frame.before) for frame in self.frames]
-        self.release()
+        answer(self.release, None)
         outcome = Outcome(abort=info, overwritten=self.overwritten, blamed=blamed)
         try:
             outcome.result = self.services.resume(frames, exc)
@@ -279,16 +286,19 @@ class Recorder(Raising):
             entry.known_type = cls
 
 
-def _describe_fault(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
+    """An error of Trident's own: what, and where in Trident."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}" if trace is not None else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return describe_error(error) + where
 
 
-def record(function: FunctionType, bound: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
-    """Execute a call and record it. bound: the arguments in localsplus order (positional, keyword-only, *args, **kwargs)."""
+def begin(function: FunctionType, bound: tuple[object, ...], services: Services, options: Any = None) -> Recorder:
+    """A recorder that is about to execute a call: nothing of it has been executed, and `run` never fails to end it.
+
+    bound: the arguments in localsplus order (positional, keyword-only, *args, **kwargs)."""
     info = analyse(function.__code__)
     builder = TraceBuilder(function.__qualname__, len(bound) + 1)
     rec = Recorder(builder, services, options, bridge=False)
@@ -302,6 +312,7 @@ def record(function: FunctionType, bound: tuple[object, ...], services: Services
     own = Traced(function, args[-1], function.__qualname__, FunctionType, facts={"argument": True})
     frame = RecordedFrame(own, info, locals_)
     rec.frames.append(frame)
+    rec.step_depth = 1
     rec.enter(frame)
     builder.line = function.__code__.co_firstlineno
     code = function.__code__
@@ -311,7 +322,12 @@ def record(function: FunctionType, bound: tuple[object, ...], services: Services
     if code.co_freevars or _reads_globals(info):
         rec.guard_identity(own, f"the function is {function.__qualname__}")
     rec.pin_function(function, function.__qualname__)  # `__code__` can be assigned
-    return rec.run()
+    return rec
+
+
+def record(function: FunctionType, bound: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
+    """Execute a call and record it."""
+    return begin(function, bound, services, options).run()
 
 
 def _reads_globals(info: Any) -> bool:
@@ -319,17 +335,15 @@ def _reads_globals(info: Any) -> bool:
                for ins in info.instructions)
 
 
-def record_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None) -> Outcome:
-    """Continue from a side exit and record the way on. values: the boxed operands of the exit's state; the list is
-    emptied, so that the frames alone hold them."""
+def begin_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None) -> Recorder:
+    """A recorder that is about to continue from a side exit; see `begin`. values: the boxed operands of the exit's state. Whoever
+    runs it empties the list before, so that the frames alone hold them."""
     builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
     rec = Recorder(builder, services, options, bridge=True)
     reviver = Reviver(snapshot, values, builder)
     rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
     if getattr(options, "generalised", ()):
         reviver.mark(RUN_TIME)
-    values.clear()
-    del reviver
     rec.step_depth = len(rec.frames)
     rec.enter(rec.frames[-1])
     builder.line = snapshot.line
@@ -337,4 +351,11 @@ def record_bridge(snapshot: Snapshot, values: list[object], services: Services, 
     rec.may_exit()  # the state of the bridge's start
     builder.hoist_here()
     rec.hoist_epoch = 0
-    return rec.run()
+    return rec
+
+
+def record_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None) -> Outcome:
+    """Continue from a side exit and record the way on. The list of values is emptied."""
+    recorder = begin_bridge(snapshot, values, services, options)
+    values.clear()
+    return recorder.run()

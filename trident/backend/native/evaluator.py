@@ -464,11 +464,10 @@ class FrameHook:
         """Start capturing in this thread."""
         _code_extra_index()
         entry = _thread_entry()
-        stack = _stacks.setdefault(entry.id, [])
-        stack.append(self)
+        _occupy()  # first: it may fail
+        _stacks.setdefault(entry.id, []).append(self)
         self._activate(entry)
         entry.active += 1
-        _occupy()
 
     def remove(self) -> None:
         """Undo the last `install` of this hook in this thread."""

@@ -6,7 +6,7 @@ and neither it nor anything it names is freed while the state lives; a state liv
 (until `release`). Triton's own `run` makes every launch that native code does not, so results, hooks, autotuning and exceptions
 of those are Triton's.
 
-May import: triton, ir.trace, native.launch_layout, native.launch_runtime, specialize, guards, configs, log, errors.
+May import: triton, ir.trace, native.launch_layout, native.launch_runtime, specialize, guards, configs, boundary, log, errors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trident import log
 from trident.backend.native import launch_layout as layout
 from trident.backend.native import launch_runtime
 from trident.backend.triton import configs, guards
 from trident.backend.triton.specialize import NULL, Unsuitable, operands_of, plan_of
+from trident.boundary import UsersCall, carry_out, describe_error
 from trident.errors import NativeError
 from trident.ir.trace import LaunchSite
 
@@ -77,7 +79,7 @@ class SiteState:
         self._capacity = 0
         self._snapshot: tuple[object, ...] = ()
         self._futile = self._skip = 0
-        self._hits_seen = 0
+        self._hits_seen = self._faults = 0
         self._kept: list[Any] = []
         self._run = _caller(site)
         self._miss = self.miss  # one bound method, whose address the header holds
@@ -145,14 +147,20 @@ class SiteState:
 
     def miss(self, gx: int, gy: int, gz: int, args: tuple[Any, ...], key: bytes) -> None:
         """Launch through Triton. key: as native code computed it; empty where it could not."""
+        call = UsersCall(lambda: self._run((gx, gy, gz), args))
+        carry_out(call, lambda: self._launch(call, key), self._faulted)
+
+    def _launch(self, call: UsersCall, key: bytes) -> None:
+        """Learn from the launch, where that may pay."""
         if self.operands is None or not self._due(key):
-            self._run((gx, gy, gz), args)
             return
         from triton.runtime import driver
 
         before = guards.snapshot(self.site)
         device = driver.active.get_current_device()  # what matters for CUDA only
-        compiled = self._run((gx, gy, gz), args)
+        compiled = call.execute()
+        if call.raised:
+            return
         # Another thread, or a finalizer that launches while this thread learns: what they saw is learnt another time.
         if self._lock.acquire(blocking=False):
             try:
@@ -163,6 +171,15 @@ class SiteState:
                 self._throttle(0)
             finally:
                 self._lock.release()
+
+    def _faulted(self, error: Exception) -> None:
+        """Trident itself failed: the launches go through Python, for good if that goes on."""
+        self.reason = f"an error in Trident itself: {describe_error(error)}"
+        log.write("aborts", f"launch of {self.site.kernel}: {self.reason}")
+        self._faults += 1
+        self._skip = LONGEST_PAUSE
+        if self._faults >= PATIENCE:
+            self.operands = None
 
     def _due(self, key: bytes) -> bool:
         """Whether to learn from this launch."""

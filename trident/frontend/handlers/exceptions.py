@@ -2,7 +2,7 @@
 
 What must hold: the thread's handled exception changes together with the op that says so, and never before `rec.op` has accepted it.
 
-May import: frontend.*, ir.
+May import: frontend.*, boundary, ir.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from trident.boundary import describe_error
 from trident.frontend import iteration
-from trident.frontend.aborts import Leave
+from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import Instruction
 from trident.frontend.calls import INLINED
 from trident.frontend.frames import RecordedFrame
@@ -114,7 +115,7 @@ def reraise(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     error = frame.stack[-1]
     assert isinstance(error, Value)
     if not rec.is_handled(error.obj):  # type: ignore[arg-type]
-        raise Leave("raised", f"{type(error.obj).__name__}: {error.obj}")
+        raise Leave("raised", describe_error(error.obj))  # type: ignore[arg-type]
     rec.unwind(error, entry=False)
 
 
@@ -127,10 +128,11 @@ def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
     if not issubclass(cls, BaseException) or cause is not None and not isinstance(cause.obj, BaseException | None):
         raise Leave("raised", "raise")
     if not rec.is_handled(None if error.obj is cls else error.obj):  # type: ignore[arg-type]
-        raise Leave("raised", f"{cls.__name__}: {'' if error.obj is cls else error.obj}")
+        raise Leave("raised", cls.__name__ if error.obj is cls else describe_error(error.obj))  # type: ignore[arg-type]
     if not ins.arg:
         rec.unwind(error, entry=False)
         return
+    given = error.obj
     for value in (error, cause):
         if value is not None:
             rec.type_of(value)
@@ -139,11 +141,23 @@ def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
         plain = type(rec.read_type(cls, "__new__")) is types.BuiltinFunctionType
         if not plain or rec.read_type(type(cls), "__call__") is not type.__call__:
             raise Leave("unsupported", "a class of exceptions that may make something else")
-        error = rec.opaque(error, [], {}, f"makes a {cls.__name__}")
-    if cause is not None:
-        rec.executed = 0  # making the exception is not what the instruction yields
-        rec.opaque(Const(_set_cause), [error, cause], {}, "raise … from …")
-    rec.raise_value(error)
+    try:
+        if error.obj is cls:
+            error = rec.opaque(error, [], {}, f"makes a {cls.__name__}")
+        if cause is not None:
+            rec.executed = 0  # making the exception is not what the instruction yields
+            rec.opaque(Const(_set_cause), [error, cause], {}, "raise … from …")
+        rec.raise_value(error)
+    except UserRaised:
+        raise
+    except Exception:
+        made: Any = rec.last_result if error.obj is cls else error.obj
+        if not isinstance(made, BaseException) or not rec.executed and made is given:
+            raise  # nothing of the instruction has been executed
+        if cause is not None:
+            _set_cause(made, cause.obj)
+        exceptions.add_context(made)
+        raise UserRaised(made) from None
 
 
 def _handled(rec: Recorder) -> Value:
