@@ -1,96 +1,42 @@
 """Four-way conformance: the same call eager, recorded, by the reference executor and natively, equal bit for bit.
 
-What is compared: values, types, dtype, shape, strides, requires_grad, identity of results with arguments, mutation of arguments,
-exceptions (type and message), printed output.
+What is compared: see `observing`. `check` takes a function and arguments; `check_program` the text of a whole program, of which
+it makes two modules, so that what the program does to its globals and classes is compared too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
-import io
+import linecache
+import sys
+import types
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 import trident
+from tests.conformance.observing import Observed, difference, observe
 from trident.api import entry_of
 from trident.backend.reference import Miss, SideExit, run_trace
-from trident.ir import exceptions
+from trident.ir import exceptions, rebuild
+from trident.resuming import continue_frames
+
+Entry = Any
 
 
-@dataclass
-class Observed:
-    """What one call did."""
-
-    result: object
-    error: BaseException | None
-    arguments: tuple[object, ...]
-    printed: str
-    aliases: list[tuple[int, int]]
-
-
-def _leaves(value: object) -> list[object]:
-    if isinstance(value, tuple | list):
-        return [leaf for item in value for leaf in _leaves(item)]
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in _leaves(item)]
-    return [value]
-
-
-def observe(fn: Callable[..., object], args: tuple[object, ...]) -> Observed:
-    """Call and note everything."""
-    out = io.StringIO()
-    result, error = None, None
-    with contextlib.redirect_stdout(out):
-        try:
-            result = fn(*args)
-        except Exception as e:
-            error = e
-    inputs = _leaves(args)
-    aliases = [(i, j) for i, r in enumerate(_leaves(result)) for j, a in enumerate(inputs)
-               if isinstance(r, torch.Tensor) and (r is a or (isinstance(a, torch.Tensor) and r.numel() and r.data_ptr() == a.data_ptr()))]
-    return Observed(result, error, args, out.getvalue(), aliases)
-
-
-def same(a: object, b: object, where: str = "result") -> None:
-    """Assert bit-identity of two values."""
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        assert type(a) is type(b), where
-        assert (a.dtype, a.shape, a.stride(), a.device, a.requires_grad) == (b.dtype, b.shape, b.stride(), b.device, b.requires_grad), (
-            where, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride())
-        x, y = (t.detach().contiguous().cpu() for t in (a, b))
-        if x.dtype.is_complex:
-            x, y = torch.view_as_real(x), torch.view_as_real(y)
-        assert torch.equal(x.view(torch.uint8) if x.numel() and x.dim() else x.reshape(-1).view(torch.uint8),
-                           y.view(torch.uint8) if y.numel() and y.dim() else y.reshape(-1).view(torch.uint8)), (where, a, b)
-        return
-    assert type(a) is type(b), (where, a, b)
-    if isinstance(a, tuple | list):
-        assert len(a) == len(b), where  # type: ignore[arg-type]
-        for n, (x, y) in enumerate(zip(a, b)):  # type: ignore[call-overload]
-            same(x, y, f"{where}[{n}]")
-    elif isinstance(a, dict):
-        assert list(a) == list(b), where  # type: ignore[call-overload]
-        for k in a:
-            same(a[k], b[k], f"{where}[{k!r}]")  # type: ignore[index]
-    elif isinstance(a, float):
-        assert a == b or (a != a and b != b), (where, a, b)
-    elif isinstance(a, int | str | bool | type(None) | complex | bytes):
-        assert a == b, (where, a, b)
+class Mismatch(AssertionError):
+    """Two ways differ."""
 
 
 def agree(expected: Observed, seen: Observed, way: str) -> None:
-    """Assert that two observations are equal."""
-    if expected.error is not None or seen.error is not None:
-        assert type(expected.error) is type(seen.error) and str(expected.error) == str(seen.error), (way, expected.error, seen.error)
-    else:
-        same(expected.result, seen.result, way)
-    same(expected.arguments, seen.arguments, f"{way}: arguments")
-    assert expected.printed == seen.printed, way
-    assert expected.aliases == seen.aliases, (way, expected.aliases, seen.aliases)
+    """Raise unless two observations are equal."""
+    found = difference(expected, seen)
+    if found:
+        raise Mismatch(f"{way}: {found}")
 
 
 def clone(args: tuple[object, ...]) -> tuple[object, ...]:
@@ -113,38 +59,155 @@ def clone(args: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(one(v) for v in args)
 
 
-def check(fn: Callable[..., object], *arguments: tuple[object, ...], expect_trace: bool = True, **options: object) -> trident.api.Entry:
-    """All four ways over several argument tuples, twice round. Returns the entry, for more asserts.
+def check(fn: Callable[..., object], *arguments: tuple[object, ...], expect_trace: bool = True, **options: object) -> Entry:
+    """All four ways over several argument tuples, three times round. Returns the entry, for more asserts.
 
     expect_trace: also assert that something was compiled and hit.
     """
     jitted = trident.jit(fn, **options)
     entry = entry_of(jitted)
+    file = fn.__code__.co_filename
+
+    def call(function: Callable[..., object], args: tuple[object, ...]) -> Observed:
+        return observe(lambda: function(*args), args, file)
+
     for round_ in range(3):
         for args in arguments:
-            expected = observe(fn, clone(args))
-            agree(expected, observe(jitted, clone(args)), f"round {round_}")
+            agree(call(fn, clone(args)), call(jitted, clone(args)), f"round {round_}")
     for args in arguments:
-        _check_reference(fn, entry, args)
+        expected = call(fn, clone(args))
+        for root in entry.roots:
+            agree(expected, call(Reference(entry, [root]), clone(args)), "reference")
     if expect_trace:
         assert entry.specializations, [a.text for a in entry.aborts]
         assert entry.cell.hits > 0, list(entry.last_misses)
     return entry
 
 
-def _check_reference(fn: Callable[..., object], entry: trident.api.Entry, args: tuple[object, ...]) -> None:
-    if entry.function.__code__.co_flags & 0x0C:
-        return
-    bound = inspect.signature(fn).bind(*args)
+def bound_arguments(function: types.FunctionType, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+    """The arguments of a call in localsplus order: those of a trace, but for the function itself."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
-    args = tuple(bound.arguments.values())
-    expected = observe(fn, clone(args))
-    for specialization in entry.roots:
+    kinds = inspect.signature(function).parameters
+    star = [n for n, p in kinds.items() if p.kind is p.VAR_POSITIONAL]
+    names = [n for n in kinds if n not in star]
+    at = len(names) - any(p.kind is p.VAR_KEYWORD for p in kinds.values())
+    names[at:at] = star
+    return tuple(bound.arguments[n] for n in names)
+
+
+class Reference:
+    """An entry's function by the reference executor, with the first of these specializations that applies; eager if none does."""
+
+    def __init__(self, entry: Entry, roots: list[Any]) -> None:
+        self.entry, self.roots, self.applied = entry, roots, 0
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        self.applied += 1
         try:
-            seen = observe(lambda *a, s=specialization: run_trace(s.trace, (*a, entry.function)), clone(args))
-            if isinstance(seen.error, Miss | SideExit):
-                exceptions.pop(None)  # it may have left from the middle of a handler
-                continue
-        except (Miss, SideExit):
+            return _by_reference(self.entry, args, kwargs, self.roots)
+        except Miss:
+            self.applied -= 1
+        return self.entry.function(*args, **kwargs)
+
+
+def _by_reference(entry: Entry, args: tuple[object, ...], kwargs: dict[str, object], roots: list[Any]) -> object:
+    """Miss if none applies. A side exit continues in CPython from the rebuilt frames, as one without a bridge does."""
+    bound = bound_arguments(entry.function, args, kwargs)
+    left: SideExit | None = None
+    handled = sys.exception()
+    for root in roots:
+        try:
+            return run_trace(root.trace, (*bound, entry.function))
+        except Miss:
             continue
-        agree(expected, seen, "reference")
+        except SideExit as leave:
+            left = leave
+        break
+    if left is None:
+        raise Miss("no specialization applies")
+    frames, error = rebuild(left.snapshot, left.values), left.error
+    if error is not None:
+        error.__traceback__ = _users_part(error.__traceback__)
+    del left, bound, args, kwargs
+    try:
+        return continue_frames(frames, error)
+    finally:
+        exceptions.pop(handled)  # it may have left from the middle of a handler
+
+
+def _users_part(trace: types.TracebackType | None) -> types.TracebackType | None:
+    while trace is not None and "/trident/" in trace.tb_frame.f_code.co_filename:
+        trace = trace.tb_next
+    return trace
+
+
+# -------------------------------------------------------------------------------------------------------- whole programs
+FILE = "<program>"
+ROUNDS = (0, 0, 1, 0, 1, 2, 2, 1, 0)
+"""Which of the program's calls are made, in order: recording, hits, changed arguments, bridges, hits of all of them."""
+
+
+@dataclass
+class Report:
+    """What became of a program."""
+
+    fault: str = ""  # the first difference, "" if there is none
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def load(source: str) -> dict[str, Any]:
+    """The namespace of a program: `program`, and `CALLS`, functions that make (args, kwargs) anew."""
+    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
+    module = types.ModuleType("program")
+    exec(compile(source, FILE, "exec", dont_inherit=True), module.__dict__)
+    return module.__dict__
+
+
+def _surroundings(namespace: dict[str, Any]) -> list[tuple[str, object]]:
+    return [(k, v) for k, v in namespace.items() if not k.startswith("__") and k not in ("CALLS", "program")]
+
+
+def _call(namespace: dict[str, Any], number: int, function: Callable[..., object] | None = None) -> Observed:
+    """One of the program's calls. function: what is called in the place of `program`."""
+    args, kwargs = namespace["CALLS"][number]()
+    called = function or namespace["program"]
+    return observe(lambda: called(*args, **kwargs), (args, kwargs), FILE, lambda: _surroundings(namespace))
+
+
+def check_program(source: str, **options: object) -> Report:
+    """All four ways over the calls of a program. Differences, and faults of Trident's own, are told, not raised."""
+    eager, traced = load(source), load(source)
+    jitted = trident.jit(traced["program"], **options)
+    entry = entry_of(jitted)
+    report = Report(counts=Counter(programs=1))
+    try:
+        for n, number in enumerate(ROUNDS):
+            expected = _call(eager, number)
+            report.counts["raised"] += expected.error[0] != "NoneType"
+            agree(expected, _call(traced, number, jitted), f"call {n}, arguments {number}")
+            assert sys.exception() is None, "an exception is handled after the call"
+        for number in sorted(set(ROUNDS)):
+            _reference(report, eager, traced, entry, number)
+        internal = [a for a in entry.aborts if a.reason in ("internal", "compile")]
+        if internal:
+            report.fault = f"a fault of Trident's own: {internal[0].reason}: {internal[0].text} (line {internal[0].line})"
+    except AssertionError as difference:  # Mismatch, and shadow checks
+        report.fault = str(difference)
+    report.counts.update(hits=entry.cell.hits, exits=entry.side_exits, traces=len(entry.roots), compiled=bool(entry.roots),
+                         bridges=len(entry.specializations) - len(entry.roots), aborts=len(entry.aborts))
+    for abort in entry.aborts:
+        report.counts[f"aborted: {abort.reason}"] += 1
+    return report
+
+
+def _reference(report: Report, eager: dict[str, Any], traced: dict[str, Any], entry: Entry, number: int) -> None:
+    reference = Reference(entry, entry.roots)
+    agree(_call(eager, number), _call(traced, number, reference), f"reference, arguments {number}")
+    report.counts["by reference"] += reference.applied
+
+
+def steady(source: str) -> bool:
+    """Whether two eager runs of a program do the same."""
+    one, other = load(source), load(source)
+    return not any(difference(_call(one, number), _call(other, number)) for number in ROUNDS)

@@ -1,0 +1,68 @@
+"""A process of the campaign: makes and checks programs, or makes a failing one smaller.
+
+`python -m tests.conformance.worker` reads one JSON job a line and answers with JSON lines. Before each program its source is written
+out, so that what made the process crash is known.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.conformance.generator import programs
+from tests.conformance.harness import Report, check_program, load, steady
+from tests.conformance.minimise import minimise, outcome
+
+
+def say(**message: object) -> None:
+    """One line to the campaign."""
+    sys.__stdout__.write(json.dumps(message) + "\n")  # type: ignore[union-attr]
+    sys.__stdout__.flush()  # type: ignore[union-attr]
+
+
+def verdict(source: str, options: dict[str, Any]) -> Report:
+    """What `check_program` tells; programs that differ from run to run by themselves are no faults."""
+    report = check_program(source, **options)
+    if report.fault and not steady(source):
+        return Report(counts=report.counts)
+    return report
+
+
+def make_and_check(job: dict[str, Any]) -> None:
+    """A chunk of programs."""
+    start, number = time.monotonic(), 0
+
+    @seed(job["seed"])
+    @settings(max_examples=job["programs"], database=None, phases=[Phase.generate], deadline=None, suppress_health_check=list(HealthCheck))
+    @given(programs())
+    def run(source: str) -> None:
+        nonlocal number
+        if number >= job["programs"]:
+            return
+        number += 1
+        say(program=source)
+        report = verdict(source, job["options"])
+        say(fault=report.fault, counts=report.counts)
+
+    run()
+    say(done=True, seconds=time.monotonic() - start)
+
+
+def main() -> None:
+    load("program = None\nCALLS = []\n")  # before the first job, so that its time is not counted
+    for line in sys.stdin:
+        job = json.loads(line)
+        if "minimise" in job:
+            options = job["options"]
+            small = minimise(job["minimise"], lambda source: outcome(lambda: verdict(source, options).fault), job["seconds"])
+            say(small=small)
+        else:
+            make_and_check(job)
+
+
+if __name__ == "__main__":
+    main()
