@@ -206,7 +206,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     campaign, start = Campaign(args, console), time.monotonic()
     campaign.run()
-    console.print({k: v for k, v in sorted(campaign.counts.items())})
+    console.print(dict(sorted(campaign.counts.items())))
     seconds = time.monotonic() - start
     console.print(f"{campaign.done} programs in {seconds:.0f} s, seed {args.seed}, {sum(campaign.kinds.values())} found:")
     for kind, count in campaign.kinds.most_common():

@@ -11,9 +11,11 @@ import inspect
 import linecache
 import sys
 import types
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -144,7 +146,7 @@ def _users_part(trace: types.TracebackType | None) -> types.TracebackType | None
 
 # -------------------------------------------------------------------------------------------------------- whole programs
 FILE = "<program>"
-ROUNDS = (0, 0, 1, 0, 1, 2, 2, 1, 0)
+ROUNDS = (0, 0, 1, 1, 0, 2, 2, 1)
 """Which of the program's calls are made, in order: recording, hits, changed arguments, bridges, hits of all of them."""
 
 
@@ -158,10 +160,17 @@ class Report:
 
 def load(source: str) -> dict[str, Any]:
     """The namespace of a program: `program`, and `CALLS`, functions that make (args, kwargs) anew."""
-    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
     module = types.ModuleType("program")
-    exec(compile(source, FILE, "exec", dont_inherit=True), module.__dict__)
+    exec(_compiled(source), module.__dict__)
     return module.__dict__
+
+
+@lru_cache(maxsize=2)
+def _compiled(source: str) -> types.CodeType:
+    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(source, FILE, "exec", dont_inherit=True)
 
 
 def _surroundings(namespace: dict[str, Any]) -> list[tuple[str, object]]:

@@ -5,12 +5,15 @@ parts of them, as long as it fails in the same way. Each attempt runs in a forke
 from __future__ import annotations
 
 import ast
+import faulthandler
 import os
 import re
 import select
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 _LIMIT = 20.0  # seconds for one attempt
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -18,6 +21,9 @@ _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 def kind_of(fault: str) -> str:
     """What two faults have in common if they are probably the same one."""
+    where, _, _ = re.sub(r"call \d+, arguments \d+|reference, arguments \d+", "", fault).partition(": ")[2].partition(": ")
+    if where.startswith("error"):  # which part of an exception it is tells more than the values
+        return f"{where}: {'class' if where == 'error' else ''}"
     return re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "…", fault)[:60]
 
 
@@ -27,6 +33,7 @@ def outcome(check: Callable[[], str]) -> str:
     child = os.fork()
     if not child:
         os.close(readable)
+        faulthandler.disable()
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             os.write(writable, check().encode()[:4000])
@@ -50,33 +57,35 @@ def minimise(source: str, check: Callable[[str], str], seconds: float) -> str:
     wanted, end = kind_of(check(source)), time.monotonic() + seconds
     if not wanted:  # it needs what ran before it in the process
         return source
-    changed = True
-    while changed:
-        changed = False
-        for candidate in _smaller(source):
-            if time.monotonic() > end:
-                return source
-            if len(candidate) < len(source) and kind_of(check(candidate)) == wanted:
-                source, changed = candidate, True
+    number, changed = 0, False
+    while time.monotonic() < end:
+        candidate = _smaller(source, number)
+        if candidate is None:  # all have been tried
+            if not changed:
                 break
+            number, changed = 0, False
+        elif candidate and len(candidate) < len(source) and kind_of(check(candidate)) == wanted:
+            source, changed = candidate, True
+        else:
+            number += 1
     return source
 
 
-def _smaller(source: str) -> Iterator[str]:
-    """Programs with something left out, the most first."""
-    count = sum(1 for _ in _edits(ast.parse(source)))
-    for number in range(count):
-        tree = ast.parse(source)
-        for n, edit in enumerate(_edits(tree)):
-            if n == number:
-                edit()
-                break
-        try:
-            made = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+def _smaller(source: str, number: int) -> str | None:
+    """The program with one thing left out (the large ones come first); None if there are not so many; "" if it is none."""
+    tree = ast.parse(source)
+    edit = next(islice(_edits(tree), number, None), None)
+    if edit is None:
+        return None
+    edit()
+    try:
+        made = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             compile(made, "", "exec")
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-        yield made
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    return made
 
 
 def _edits(tree: ast.Module) -> Iterator[Callable[[], None]]:

@@ -2,7 +2,7 @@
 
 Owns `picture` (objects as nested tuples of plain values) and `observe`. What must hold: two pictures are equal exactly if no program
 could tell the objects apart: bits of numbers and tensors, types, identity among mutable objects, shared storage among tensors, order of
-dicts and sets, and of exceptions the class, message, notes, chain, and the functions and instructions of the traceback. Addresses in
+dicts and sets, and of exceptions the class, message, notes, chain, and the functions and source positions of the traceback. Addresses in
 texts are left out.
 """
 
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -26,8 +27,12 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), torch.dtype, torch.device, torch.layout,
           torch.memory_format, range, types.CodeType)
 _ITERATORS = frozenset(map(type, (
-    iter([]), iter(()), iter(""), iter({}), iter({}.items()), iter({}.values()), iter(set()), iter(range(0)), reversed([]), zip(), map(abs, []),
-    enumerate([]), filter(None, []))))  # fmt: skip
+    iter([]), iter(()), iter(""), iter({}), iter({}.items()), iter({}.values()), iter(set()), iter(range(0)), reversed([]), zip(),
+    map(abs, []), enumerate([]), filter(None, []))))
+
+
+def _position(code: types.CodeType, offset: int) -> tuple[int | None, ...]:
+    return next(islice(code.co_positions(), offset // 2, None))
 
 
 def text(value: object) -> str:
@@ -75,19 +80,20 @@ class Painter:
 
     def _tensor(self, t: torch.Tensor) -> Picture:
         storage = self._storages.setdefault(t.untyped_storage().data_ptr(), len(self._storages)) if t.numel() else -1
-        plain = t.detach().cpu().contiguous().reshape(-1)
-        data = plain.view(torch.uint8).numpy().tobytes().hex() if plain.numel() else ""
+        plain = t.detach().cpu()
+        data = (plain.view(torch.int16) if plain.dtype is torch.bfloat16 else plain).numpy().tobytes().hex()
         node = t.grad_fn
         return (str(t.dtype), tuple(t.shape), t.stride(), t.storage_offset(), str(t.device), t.requires_grad, t.is_leaf, t.is_inference(),
-                storage, data, type(node).__name__, repr(plain[:4].tolist()), self(t.grad) if t.is_leaf else None)
+                storage, data, type(node).__name__, repr(plain.tolist()), self(t.grad) if t.is_leaf else None)
 
     def _error(self, error: BaseException) -> Picture:
         entries = []
+        vague = isinstance(error, UnboundLocalError)  # CPython may name the instruction before, if it has joined the two to one
         trace = error.__traceback__
         while trace is not None:
             code = trace.tb_frame.f_code
             if code.co_filename == self._file:
-                entries.append((code.co_qualname, trace.tb_lineno, trace.tb_lasti))
+                entries.append((code.co_qualname, trace.tb_lineno, None if vague else _position(code, trace.tb_lasti)))
             trace = trace.tb_next
         return (text(error), tuple(map(self, error.args)), tuple(entries), getattr(error, "__notes__", None), self(error.__cause__),
                 self(error.__context__), error.__suppress_context__)
@@ -101,8 +107,8 @@ class Painter:
             case dict():
                 return *((self(k), self(v)) for k, v in dict.items(value)), self._attributes(value)
             case types.FunctionType():
-                cells = tuple(map(self, value.__closure__ or ()))
-                return value.__code__.co_qualname, value.__code__.co_firstlineno, self(value.__defaults__), self(value.__kwdefaults__), cells
+                code, cells = value.__code__, tuple(map(self, value.__closure__ or ()))
+                return code.co_qualname, code.co_firstlineno, self(value.__defaults__), self(value.__kwdefaults__), cells
             case types.CellType():
                 try:
                     return (self(value.cell_contents),)

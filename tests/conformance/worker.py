@@ -26,7 +26,10 @@ def say(**message: object) -> None:
 
 def verdict(source: str, options: dict[str, Any]) -> Report:
     """What `check_program` tells; programs that differ from run to run by themselves are no faults."""
-    report = check_program(source, **options)
+    try:
+        report = check_program(source, **options)
+    except Exception as error:  # the program, or the check of it, is broken
+        return Report(f"broken: {type(error).__name__}: {error}")
     if report.fault and not steady(source):
         return Report(counts=report.counts)
     return report
@@ -52,14 +55,17 @@ def make_and_check(job: dict[str, Any]) -> None:
     say(done=True, seconds=time.monotonic() - start)
 
 
+def make_smaller(job: dict[str, Any]) -> str:
+    """A smaller program that fails in the same way."""
+    return minimise(job["minimise"], lambda source: outcome(lambda: verdict(source, job["options"]).fault), job["seconds"])
+
+
 def main() -> None:
     load("program = None\nCALLS = []\n")  # before the first job, so that its time is not counted
     for line in sys.stdin:
         job = json.loads(line)
         if "minimise" in job:
-            options = job["options"]
-            small = minimise(job["minimise"], lambda source: outcome(lambda: verdict(source, options).fault), job["seconds"])
-            say(small=small)
+            say(small=make_smaller(job))
         else:
             make_and_check(job)
 

@@ -5,9 +5,6 @@ What must hold: a program ends after few steps, and two runs of it do the same. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from hypothesis import strategies as st
 
 from tests.conformance.generator import prelude
@@ -24,10 +21,12 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "dict": ("{}", "{'a': 1}", "{'b': 2, 'a': 3}", "{'c': 0}"),
     "tuple": ("()", "(1, 2)", "(0,)", "(3, 2, 1)"),
     "set": ("set()", "{1, 2}", "{0}"),
-    "tensor": ("torch.arange(6.0).reshape(2, 3)", "torch.ones(2, 3)", "torch.arange(3.0) - 1", "torch.tensor([[1, 2, 3], [4, 5, 6]])", "torch.zeros(2, 3, dtype=torch.float64)",
-               "torch.arange(6.0).reshape(3, 2).t()", "torch.ones(3, requires_grad=True)", "torch.full((1, 3), 2.0, dtype=torch.float16)", "torch.tensor([True, False, True])", "torch.empty(0, 3)"),
+    "tensor": ("torch.arange(6.0).reshape(2, 3)", "torch.ones(2, 3)", "torch.arange(3.0) - 1", "torch.tensor([[1, 2, 3], [4, 5, 6]])",
+               "torch.zeros(2, 3, dtype=torch.float64)", "torch.arange(6.0).reshape(3, 2).t()", "torch.ones(3, requires_grad=True)",
+               "torch.full((1, 3), 2.0, dtype=torch.float16)", "torch.tensor([True, False, True])", "torch.empty(0, 3)"),
     "obj": ("Point(1)", "Point(0, 2)", "Child(2)"),
 }
+_CHOICES = 1200
 _FIRST = ("int", "tensor", "list", "float", "tensor", "str", "bool", "dict", "tuple", "obj", "set")
 _ALIASES = ("{t}[0]", "{t}.t()", "{t}", "{t}[..., 1:]", "{t}.reshape(-1)", "{t}.detach()")
 
@@ -40,6 +39,7 @@ def _call(w: Writer, parameters: list[tuple[str, str]], star: str) -> str:
         known = [n for n, k in names if k == kind]
         if kind == "tensor" and known and w.chance(30):
             made = str(w.pick(_ALIASES)).format(t=w.pick(known))
+            made = f"{made} if {made.partition('[')[0]}.numel() else 0" if "[" in made else made
         elif kind in ("list", "dict", "obj") and known and w.chance(25):
             made = str(w.pick(known))
         values.append(f"({name} := {made})")
@@ -47,13 +47,15 @@ def _call(w: Writer, parameters: list[tuple[str, str]], star: str) -> str:
     arguments = f"({', '.join(values)},)"
     if star == "*rest":
         arguments += f" + ({', '.join(str(w.pick(_ARGUMENTS['int'])) for _ in range(w.upto(2)))},)".replace("(,)", "()")
-    keywords = f"{{'k': {w.pick(_ARGUMENTS['int'])}}}" if star == "*, k=1" and w.chance(50) else f"{{'z': {w.upto(3)}}}" if star == "**more" and w.chance(50) else "{}"
+    keywords = "{}"
+    if star in ("*, k=1", "**more") and w.chance(50):
+        keywords = f"{{'{'k' if '=' in star else 'z'}': {w.pick(_ARGUMENTS['int'])}}}"
     return f"lambda: ({arguments}, {keywords})"
 
 
 def _part(w: Writer) -> None:
     """Some statements; often what they raise is caught, so that not every program ends early."""
-    if not w.chance(60):
+    if not w.chance(75):
         body(w, 4)
         return
     with w.block("try:"):
@@ -63,9 +65,9 @@ def _part(w: Writer) -> None:
         w.line(w.pick(("print(type(error).__name__, error.args)", f"{name} = error", "pass")))
 
 
-def write(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
+def write(choices: bytes) -> str:
     """The source of one program."""
-    w = Writer(draw)
+    w = Writer(choices)
     kinds = ["int", "tensor", *(str(w.pick(_FIRST)) for _ in range(w.upto(3)))]
     parameters = [(f"p{n}", kind) for n, kind in enumerate(kinds)]
     star = str(w.pick(("", "", "", "*rest", "*, k=1", "**more")))
@@ -97,7 +99,6 @@ def write(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
     return "\n".join([prelude.IMPORTS, *items, head, *w.lines, "", "CALLS = [", *(f"    {call}," for call in calls), "]", ""])
 
 
-@st.composite
-def programs(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
-    """Programs."""
-    return write(draw)
+def programs() -> st.SearchStrategy[str]:
+    """Programs. All choices are drawn at once: a draw for each would take longer than checking the program."""
+    return st.binary(min_size=_CHOICES, max_size=_CHOICES).map(write)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.conformance.generator.expressions import condition, expression, key, small
-from tests.conformance.generator.writer import KINDS, Writer
+from tests.conformance.generator import forms
+from tests.conformance.generator.expressions import condition, expression, fill
+from tests.conformance.generator.writer import Writer
 
-_CLASSES = ("ValueError", "KeyError", "(TypeError, ValueError)", "LookupError", "ZeroDivisionError", "Exception", "Err", "Sub", "RuntimeError",
-            "ArithmeticError", "(Err, IndexError)", "AttributeError", "BaseException", "NameError", "AssertionError", "StopIteration")
+_CLASSES = ("ValueError", "KeyError", "(TypeError, ValueError)", "LookupError", "ZeroDivisionError", "Exception", "Err", "Sub",
+            "RuntimeError", "ArithmeticError", "(Err, IndexError)", "AttributeError", "BaseException", "NameError",
+            "AssertionError", "StopIteration")
 _DATA = ("int", "int", "int", "float", "bool", "str", "list", "dict", "tuple", "set", "tensor", "tensor", "tensor", "obj", "func")
 
 
@@ -63,8 +65,8 @@ def _known(w: Writer, kind: str) -> str:
 def _augmented(w: Writer) -> None:
     kind = str(w.pick(("int", "int", "float", "str", "list", "tensor", "tensor", "set", "obj", "dict", "tuple")))
     name = _own(w, kind)
-    sign = w.pick({"int": ("+=", "-=", "//=", "%=", "&=", "|=", "^=", ">>="), "float": ("+=", "-=", "*=", "/="), "str": ("+=",), "list": ("+=",),
-                   "tensor": ("+=", "-=", "*=", "/="), "set": ("|=", "-=", "&="), "obj": ("+=",), "dict": ("|=",), "tuple": ("+=",)}[kind])
+    sign = w.pick({"int": ("+=", "-=", "//=", "%=", "&=", "|=", "^=", ">>="), "float": ("+=", "-=", "*=", "/="),
+                   "tensor": ("+=", "-=", "*=", "/="), "set": ("|=", "-=", "&="), "dict": ("|=",)}.get(kind, ("+=",)))
     limited = {"str": "[:5]", "list": "[:2]", "tuple": "[:2]"}.get(kind, "")
     value = expression(w, kind if kind not in ("tensor", "obj") or w.chance(40) else "int", 2)
     w.line(f"{name} {sign} {value}{limited}")
@@ -72,41 +74,21 @@ def _augmented(w: Writer) -> None:
 
 def _unpack(w: Writer) -> None:
     a, b = _own(w, "int"), _own(w, "int")
-    form = w.pick(("{a}, {b} = {b}, {a}", "{a}, {b} = {tuple}", "{a}, *{s} = {list}", "*{s}, {a} = {tuple}", "({a}, {b}), {s} = {tuple}, {list}",
-                   "{a}, ({b}, *{s}) = {int}, {list}", "{a}, {b} = {list}", "[{a}, *{s}, {b}] = {list}", "{a}, {b} = {dict}.values()"))
-    values = {kind: expression(w, kind, 2) for kind in ("tuple", "list", "dict", "int") if f"{{{kind}}}" in form}
-    name = w.fresh("l")
-    w.line(form.format(a=a, b=b, s=name, **values))
-    if "{s}" in form:
-        w.own[-1].add(name)
-        w.declare("list", name)
+    form, rest = str(w.pick(forms.UNPACKINGS)), w.fresh("l")
+    w.line(fill(w, form, 2, a=a, b=b, rest=rest))
+    if "$rest" in form:
+        w.own[-1].add(rest)
+        w.declare("list", rest)
 
 
-_LISTS = ("{v}.append({int})", "{v}.insert({small}, {int})", "{v}.extend({list}[:3])", "{v}.sort()", "{v}.reverse()", "{v}[{small}] = {int}", "{v}[{small}:] = {list}[:3]",
-          "del {v}[{small}]", "{v}.remove({int})", "{v}.clear()", "{v}.pop()", "{v}[{small}] += {int}", "del {v}[{small}:]", "{v}[::2] = {list}", "{v}[1:1] = ({int}, {int})")
-_DICTS = ("{v}[{key}] = {int}", "{v}.update({dict})", "del {v}[{key}]", "{v}.pop({key}, None)", "{v}[{key}] += {int}", "{v}.setdefault({key}, {int})", "{v}.clear()",
-          "{v}.update(c={int})", "{v}.popitem()", "{v}.pop({key})")
-_SETS = ("{v}.add({int})", "{v}.discard({int})", "{v}.remove({int})", "{v}.update({list})", "{v}.clear()")
-_OBJECTS = ("{v}.a = {int}", "{v}.total = {int}", "{v}[{small}] = {int}", "del {v}[{small}]", "{v}.other = {int}", "{v}.extra = {int}", "{v}.a += {int}", "{v}.b, {v}.a = {tuple}",
-            "del {v}.b", "{v}.method({int})", "{v}.__dict__['z'] = {int}", "setattr({v}, 'w', {int})", "{v}.total += {int}", "delattr({v}, 'other')", "type({v}).count += {small}")
-_TENSORS = ("{v}.add_({small})", "{v}.mul_({t})", "{v}[0] = {float}", "{v}[..., 0] = {t}[..., 0]", "{v}[1:] += {int}", "{v}[{v} > 0] = {int}", "{v}.zero_()", "{v}[0].add_({t})",
-            "{v}.copy_({t})", "{v}.t_()", "{v}.clamp_(min={small})", "{v}.view(-1)[0] = {int}", "{v}[..., -1] *= {int}", "{v}.requires_grad_()", "{v}.neg_()", "{v}[None] -= {t}",
-            "{v}.fill_({float})", "{v}[{small}] = {t}", "{v}.unsqueeze_(0)", "{v}.squeeze_()", "{v}.detach_()", "{v}.sub_({t}, alpha=2)", "{v}.sum().backward()", "{v}.grad = None",
-            "torch.add({t}, 1, out={v})", "{v}.relu_()", "{v}.exp_()", "({v} * 2).sum().backward()", "{v}.data = {v}.data + 1", "{v}.resize_(2)", "{v}.transpose_(0, -1)", "{v}.masked_fill_({v} < 1, 2)")
+_MUTATIONS = {"list": forms.LISTS, "dict": forms.DICTS, "set": forms.SETS, "obj": forms.OBJECTS, "tensor": forms.TENSORS}
 
 
 def _mutation(w: Writer) -> None:
     kind = str(w.pick(("list", "list", "dict", "set", "obj", "obj", "tensor", "tensor", "tensor")))
-    form = w.pick({"list": _LISTS, "dict": _DICTS, "set": _SETS, "obj": _OBJECTS, "tensor": _TENSORS}[kind])
+    form = str(w.pick(_MUTATIONS[kind]))
     name = _known(w, kind)
-    holes = {k: expression(w, k, 2) for k in ("int", "list", "dict", "tuple", "float") if f"{{{k}}}" in form}
-    if "{t}" in form:
-        holes["t"] = expression(w, "tensor", 1)
-    if "{small}" in form:
-        holes["small"] = small(w)
-    if "{key}" in form:
-        holes["key"] = key(w)
-    w.line(form.format(v=name, **holes))
+    w.line(fill(w, form, 1 if kind == "tensor" else 2, v=name))
 
 
 def _delete(w: Writer) -> None:
@@ -128,11 +110,7 @@ def _print(w: Writer) -> None:
 def _raise(w: Writer) -> None:
     if not w.chance(35):
         return _assert(w) if w.chance(30) else _assign(w)
-    what = w.pick(("ValueError({int})", "KeyError({str})", "Err({int})", "Sub({int}, {str})", "ValueError", "LookupError()", "ZeroDivisionError('own')", "Err", "AssertionError({list})", "{str}"))
-    value = what.format(**{k: expression(w, k, 1) for k in ("int", "str", "list") if f"{{{k}}}" in what})
-    for name in ("Err", "Sub"):
-        if name in what:
-            w.need(name)
+    value = fill(w, str(w.pick(forms.RAISED)), 1)
     guard = f"if {condition(w)}: " if w.chance(60) else ""
     cause = w.pick(("", "", "", " from None", " from KeyError('cause')")) if not w.handlers else w.pick(("", " from error", " from None"))
     w.line(f"{guard}raise {value}{cause}")
@@ -144,10 +122,7 @@ def _assert(w: Writer) -> None:
 
 
 def _global(w: Writer) -> None:
-    w.line(w.pick(("{G1} = {int}", "{G2}.append({small}) if len(G2) < 6 else G2.clear()", "{G3}[{key}] = {int}", "{G2}[0] = {int}", "{G1} += {small}", "{bump}({small})",
-                   "{Point}.count += 1", "{G4} = {str}", "{G5}.add_({small})", "{G5} = {t}", "{G1} = {bool} + {G1}")).format(
-        **{n: w.need(n) for n in ("G1", "G2", "G3", "G4", "G5", "bump", "Point")}, int=expression(w, "int", 1), small=small(w), key=key(w), str=expression(w, "str", 1),
-        t=expression(w, "tensor", 1), bool=expression(w, "bool", 1)))
+    w.line(fill(w, str(w.pick(forms.GLOBALS)), 1))
 
 
 def _jump(w: Writer) -> None:
@@ -197,28 +172,14 @@ def _else_of_loop(w: Writer) -> None:
             body(w, 2)
 
 
-_OVER = (("{i}", "range({small})"), ("{i}", "range(3)"), ("{i}", "{list}[:4]"), ("{i}, {j}", "enumerate({list}[:3])"), ("{i}, {j}", "zip({list}[:3], {tuple})"), ("{i}", "{tuple}[:3]"),
-         ("{i}", "reversed({list}[-3:])"), ("{i}", "{v}"), ("{i}", "sorted({set})[:3]"), ("{i}", "range({int} & 3, 6, 2)"), ("{i}", "map(abs, {list}[:3])"), ("{i}", "counting({small})"),
-         ("{i}", "(z * 2 for z in {list}[:3] if z)"), ("{i}", "{dict}.values()"), ("{i}", "filter(None, {list}[:3])"), ("{i}", "{o}"), ("{i}, *{j}", "[({int}, 1, 2), (3, {int})]"), ("{i}", "iter({list}[:2])"))
-
-
 def _for(w: Writer) -> None:
-    shape, over = w.pick(_OVER)
-    i, j = w.target("int"), w.fresh("i")
-    holes = {k: expression(w, k, 1) for k in ("int", "list", "tuple", "set", "dict") if f"{{{k}}}" in over}
-    if "{small}" in over:
-        holes["small"] = small(w)
-    if "{v}" in over:
-        holes["v"] = _known(w, "list")
-    if "{o}" in over:
-        holes["o"] = _known(w, "obj")
-    if "counting" in over:
-        w.need("counting")
-    with w.block(f"for {shape.format(i=i, j=j)} in {over.format(**holes)}:"):
+    form, i, j = str(w.pick(forms.LOOPS)), w.target("int"), w.fresh("i")
+    name = _known(w, "list") if "$v" in form else ""
+    with w.block(f"{fill(w, form, 1, i=i, j=j, v=name)}:"):
         w.declare("int", i)
-        if "{j}" in shape and "*" not in shape:
+        if "$j" in form and "*" not in form:
             w.declare("int", j)
-        _loop_body(w, f"if len({holes['v']}) > 5: break" if "v" in holes else "")
+        _loop_body(w, f"if len({name}) > 5: break" if name else "")
     _else_of_loop(w)
 
 
@@ -233,8 +194,8 @@ def _for_other(w: Writer) -> None:
     elif form in ("items", "keys", "growing"):
         k, v = w.fresh("s"), w.fresh("i")
         name = _known(w, "dict")
-        head = f"for {k}, {v} in {name}.items():" if form == "items" else f"for {k} in list({name}):" if form == "keys" else f"for {k} in {name}:"
-        with w.block(head):
+        head = {"items": f"{k}, {v} in {name}.items()", "keys": f"{k} in list({name})", "growing": f"{k} in {name}"}[form]
+        with w.block(f"for {head}:"):
             w.declare("str", k)
             if form == "items":
                 w.declare("int", v)
@@ -268,14 +229,12 @@ def _try(w: Writer) -> None:
     handlers = w.upto(2)
     for _ in range(handlers):
         classes = str(w.pick(_CLASSES))
-        for name in ("Err", "Sub"):
-            if name in classes:
-                w.need(name)
+        w.used.update(name for name in ("Err", "Sub") if name in classes)
         named = w.chance(60)
         with w.block(f"except {classes}{' as error' if named else ''}:"):
             w.handlers += named
             if named and w.chance(40):
-                w.line(w.pick(("print(type(error).__name__, error.args)", "print(error.__context__ is None, error)", "error.add_note('n')", "kept = error", "print(len(error.args))")))
+                w.line(w.pick(forms.ABOUT_ERRORS))
             body(w, 2)
             if w.chance(15):
                 w.line("raise")
@@ -291,24 +250,13 @@ def _try(w: Writer) -> None:
 def _with(w: Writer) -> None:
     log = _known(w, "list")
     name = w.fresh("m")
-    head = w.pick(("{Manager}({log}) as {name}", "{Manager}({log}, (ValueError, Err))", "{manager}({log}) as {name}", "{manager}({log}, False)", "contextlib.suppress(KeyError, {Err})",
-                   "{Manager}({log}), {manager}({log}) as {name}", "contextlib.nullcontext({log}) as {name}", "torch.no_grad()", "torch.no_grad()", "torch.enable_grad()", "torch.inference_mode()",
-                   "contextlib.ExitStack() as {name}", "torch.set_grad_enabled(len({log}) > 1)"))
-    for item in ("Manager", "manager", "Err"):
-        if f"{{{item}}}" in head:
-            w.need(item)
-    if "Err)" in head:
-        w.need("Err")
-    with w.block(f"with {head.format(log=log, name=name, Manager='Manager', manager='manager', Err='Err')}:"):
-        if "manager}({log}) as" in head:
+    head = str(w.pick(forms.CONTEXTS))
+    with w.block(f"with {fill(w, head, 1, v=log, name=name)}:"):
+        if "manager($v) as" in head:
             w.declare("int", name)
         body(w)
         if w.chance(30):
             _raise(w)
-
-
-_PATTERNS = ("0", "1 | 2", "-1", "'a'", "int()", "str()", "[x, y]", "[x, *y]", "(x, 0)", "{{'a': x}}", "{{'b': int() as x, **y}}", "Point(a=x)", "None", "True", "bool()", "float(x)", "list() as x",
-             "[1, [x]]", "x if x == 1", "torch.Tensor() as x", "[]", "{{}}", "Point(a=0, b=x)", "2.0", "(int(x), y) if x", "dict()", "G2")
 
 
 def _match(w: Writer) -> None:
@@ -316,9 +264,7 @@ def _match(w: Writer) -> None:
     w.need("Point")
     with w.block(f"match {expression(w, kind, 2)}:"):
         for _ in range(1 + w.upto(3)):
-            pattern = str(w.pick(_PATTERNS[:-1])).replace("{{", "{").replace("}}", "}")
-            x, y = w.fresh("x"), w.fresh("y")
-            text = pattern.replace("x", x).replace("y", y) if not pattern.startswith("torch") else pattern.replace("as x", f"as {x}")
+            text = fill(w, str(w.pick(forms.PATTERNS)), 1, x=w.fresh("x"), y=w.fresh("y"))
             with w.block(f"case {text}:"):
                 body(w, 2)
         if w.chance(60):
@@ -374,8 +320,7 @@ def _class(w: Writer) -> None:
 
 
 _SIMPLE: tuple[Callable[[Writer], None], ...] = (
-    *(_assign,) * 8, _chain, *(_augmented,) * 5, *(_unpack,) * 2, *(_mutation,) * 9, _delete, *(_print,) * 2, *(_raise,) * 2, _assert, *(_global,) * 2, *(_jump,) * 3, _walrus, *(_expression,) * 2)
+    *(_assign,) * 8, _chain, *(_augmented,) * 5, *(_unpack,) * 2, *(_mutation,) * 9, _delete, *(_print,) * 2, *(_raise,) * 2, _assert,
+    *(_global,) * 2, *(_jump,) * 3, _walrus, *(_expression,) * 2)
 _COMPOUND: tuple[Callable[[Writer], None], ...] = (
     *(_if,) * 6, *(_for,) * 5, *(_for_other,) * 2, *(_while,) * 2, *(_try,) * 5, *(_with,) * 3, *(_match,) * 2, *(_function,) * 3, _class)
-
-__all__ = ["KINDS", "body", "statement"]

@@ -1,31 +1,23 @@
 """What all parts of the generator write with: choices drawn from Hypothesis, lines of source, and the variables in scope.
 
-What must hold: every choice goes through Hypothesis; a program ends after few steps (loops count, what grows is cut short where it
-may be in a loop) and does nothing that two runs could do differently.
+What must hold: every choice is a byte that Hypothesis has drawn; a program ends after few steps (loops count, what grows is cut short
+where it may be in a loop) and does nothing that two runs could do differently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
-
-from hypothesis import strategies as st
 
 KINDS = ("int", "float", "bool", "str", "list", "dict", "tuple", "set", "tensor", "obj", "func")
 
 
-@cache
-def _up_to(n: int) -> st.SearchStrategy[int]:
-    return st.integers(0, n)
-
-
 class Writer:
-    """The program under construction."""
+    """The program under construction. choices: a byte for each choice; when they are used up, the first of everything is taken."""
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
-        self._draw = draw
+    def __init__(self, choices: bytes) -> None:
+        self._choices = iter(choices)
         self.lines: list[str] = []
         self.indent = 1
         self.used: set[str] = set()  # names of the prelude that the program needs
@@ -41,7 +33,7 @@ class Writer:
     # ------------------------------------------------------------------------------------------------------ choices
     def upto(self, n: int) -> int:
         """An int from 0 to n."""
-        return int(self._draw(_up_to(n)))
+        return next(self._choices, 0) * (n + 1) >> 8
 
     def chance(self, percent: int) -> bool:
         """True that often."""
