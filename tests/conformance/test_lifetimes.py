@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 
 import pytest
@@ -249,6 +250,25 @@ def test_a_dead_local_survives_a_side_exit() -> None:
         LOG.clear()
         jitted(X, n)
         assert LOG == expected, n
+
+
+def test_the_argument_of_a_call_that_cpython_makes_dies_with_it() -> None:
+    class Tool(Watched):
+        def __call__(self, *event):
+            pass
+
+    def program(x):
+        sys.setprofile(Tool("a"))
+        note("installed")
+        sys.setprofile(None)
+        note("replaced")
+        return x + 1
+
+    expected = log_of(program)
+    assert expected == ["installed", "a died", "replaced"]
+    jitted = trident.jit(program)
+    for _ in range(3):
+        assert log_of(jitted) == expected
 
 
 def test_a_bridge_lets_go_in_time() -> None:

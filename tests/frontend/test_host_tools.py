@@ -545,6 +545,38 @@ def test_a_tool_that_a_call_leaves_behind_sees_what_follows_it(setter: Any) -> N
     assert not tools.hidden()
 
 
+@pytest.mark.parametrize("setter", [sys.setprofile, sys.settrace])
+def test_going_on_with_an_exception_is_no_call(setter: Any) -> None:
+    def events(wrap: Any) -> list[tuple[str, str]]:
+        seen: list[tuple[str, str]] = []
+
+        def tool(frame: Any, event: str, arg: object) -> Any:
+            if event in ("call", "return", "exception"):
+                seen.append((frame.f_code.co_name, event))
+            return tool
+
+        def fails() -> None:
+            setter(tool)
+            sys._getframe().f_back.f_trace = tool  # type: ignore[union-attr]
+            raise KeyError
+
+        def catches() -> int:
+            try:
+                fails()
+            except KeyError:
+                pass
+            setter(None)
+            return _double(1)
+
+        assert wrap(catches)() == 2
+        return seen
+
+    expected = events(lambda fn: fn)
+    assert expected and ("catches", "call") not in expected
+    for _ in range(3):
+        assert events(trident.jit) == expected
+
+
 def test_a_profiler_that_is_enabled_half_way() -> None:
     profiler = cProfile.Profile()
 

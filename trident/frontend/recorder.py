@@ -182,6 +182,7 @@ class Recorder(Raising):
         """Drop every reference to the program's objects, and the recorder's own cycle: lifetimes must not wait for the collector."""
         for frame in self.frames:
             frame.clear()
+            frame.stack, frame.before = [], []
         self.frames.clear()
         self.undo.clear()
         self.returned = self.last_result = self.final = None

@@ -200,6 +200,8 @@ def _define_hook(module: Module) -> None:
         f.call("PyErr_Restore", VOID, kind, error, f.call("PyException_GetTraceback", PTR, error))
         f.store(f.load(record, _AT["error"]), frame, layout.frame_prev_instr)
         f.store(i32(1), raising)
+    with f.when(f.differ(f.load(raising, kind=I32), i32(0))):
+        f.call(tools.NO_CALL, VOID)
     f.ret(f.call("_PyEval_EvalFrameDefault", PTR, tstate, frame, f.load(raising, kind=I32)))
 
 

@@ -2,10 +2,11 @@
 
 Owns hiding and showing them. What must hold: a tool that a call of the program has installed sees the program's frames from there
 on and none of Trident's: it is hidden from the return of that call until the frames of the program go on, again from where they
-return to Trident, and shown for good where Trident returns to the program. A tool that was there before is left alone.
+return to Trident, and shown for good where Trident returns to the program. A tool that was there before is left alone. That a frame
+goes on with an exception, which CPython takes for a generator's `throw`, is no call.
 
 The native functions, as symbols (all need the GIL): `i32 trident_tools_active()`; `void trident_tools_hide(i32 before)`: hide what is
-active now, unless it was before; `void trident_tools_show()`.
+active now, unless it was before; `void trident_tools_show()`; `void trident_tools_no_call()`: a call that is the next event is no event.
 
 May import: llvmlite through emit, layouts, engine.
 """
@@ -22,6 +23,8 @@ from trident.backend.native.emit import I8, I32, I64, NULL, PTR, VOID, Function,
 ACTIVE: Final = "trident_tools_active"
 HIDE: Final = "trident_tools_hide"
 SHOW: Final = "trident_tools_show"
+NO_CALL: Final = "trident_tools_no_call"
+_CALL: Final = 0  # PyTrace_CALL
 _ROOM: Final = 16  # threads that have hidden tools at the same time; in others the tools stay active
 _RECORD: Final = 5  # words: thread state, function and object of the profiler, the same of the tracer
 _WORDS: Final = (("PyEval_SetProfile", "tstate_profile", 1), ("PyEval_SetTrace", "tstate_trace", 3))
@@ -91,6 +94,29 @@ def _define(module: Module) -> None:
     f.ret()
 
 
+def _define_no_call(module: Module) -> None:
+    """Functions that take the place of the tools' own until the next event."""
+    layout = module.layout
+    stand_ins = []
+    for _, field, _ in _WORDS:
+        own = module.variable(f"own.{field}")
+        f = module.function(f"stand_in.{field}", I32, [PTR, PTR, I32, PTR])
+        original = f.load(own)
+        f.store(original, f.call("PyThreadState_Get", PTR), getattr(layout, field))
+        with f.when(f.equal(f.args[2], i32(_CALL))):
+            f.ret(i32(0))
+        f.forward(original, I32)
+        stand_ins.append((own, module.address_of(f.function), getattr(layout, field)))
+    f = module.function(NO_CALL, VOID, [])
+    tstate = f.call("PyThreadState_Get", PTR)
+    for own, stand_in, at in stand_ins:
+        present = f.load(tstate, at)
+        with f.when(f.b.and_(f.not_null(present), f.differ(present, stand_in))):
+            f.store(present, own)
+            f.store(stand_in, tstate, at)
+    f.ret()
+
+
 @cache
 def install() -> None:
     """Make the symbols known, for modules that are compiled from now on."""
@@ -98,8 +124,9 @@ def install() -> None:
     engine.add_symbol("trident_tools_hidden", ctypes.addressof(_hidden))
     module = Module("tools")
     _define(module)
+    _define_no_call(module)
     code = module.compile()
-    for name in (ACTIVE, HIDE, SHOW):
+    for name in (ACTIVE, HIDE, SHOW, NO_CALL):
         engine.add_symbol(name, code.address(name))
 
 
