@@ -8,7 +8,7 @@ or can raise. What must hold:
    has described the frames after the effect.
  * Every operation that the user's program could notice goes through `execute`.
 
-May import: ir, errors, frontend.{aborts,frames,snapshots,values}.
+May import: ir, errors, frontend.{aborts,chunks,frames,snapshots,values}.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from torch_mlir import ir as mlir
 
+from trident.frontend import chunks
 from trident.frontend.aborts import Leave, PartlyExecuted, RecorderBug, UserRaised
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.snapshots import SnapshotWriter
@@ -143,17 +144,22 @@ class Core:
         self.in_entry = False
         self.effect_serial = self.serial
 
-    def mutation(self, virtual: Virtual) -> None:
-        """To be called when a virtual object changes."""
+    def mutation(self, virtual: Virtual, kept: int = 0) -> None:
+        """To be called before a virtual object changes. kept: number of its first items that stay."""
         if self.pure_base and virtual.state.get("birth", 0) <= self.pure_births:
             raise Leave("impure", "a container is changed in code that is evaluated as part of one operation")
         if "source" in virtual.state:
             self.fix_order(virtual)
+        chunks.keep_first(virtual, kept)
         self.snapshots.invalidate()
         if not self.pure_base:
             self.mutation_serial = self.serial
 
     def fix_order(self, virtual: Virtual) -> None:
+        """See guards.py."""
+        raise NotImplementedError
+
+    def ssa(self, value: Value, kind: str) -> mlir.Value:
         """See guards.py."""
         raise NotImplementedError
 

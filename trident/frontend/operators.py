@@ -198,13 +198,13 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         items = rec.known_items(b)
         if items is None or any(type(item) is Virtual for item in items):  # it might hold itself
             return NotModelled
-        rec.mutation(a)
+        rec.mutation(a, len(a.items))
         rec.execute(operator.iadd, a.obj, b.obj)
         a.items.extend(items)
         return a
     if name == "ior" and first is dict and type(a) is Virtual and type(b) is Virtual and b.keys is not None:
         rec.fix_order(b)
-        rec.mutation(a)
+        before_set(rec, a, b.keys)
         rec.execute(operator.ior, a.obj, b.obj)
         for key, item in zip(b.keys, b.items, strict=True):
             set_key(a, key, item)
@@ -228,6 +228,16 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
             return sequence
         return rec.virtual_tuple(known * times) if type(sequence.obj) is tuple else rec.virtual_list(known * times)
     return NotModelled
+
+
+_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of keys that can be looked up without anybody noticing."""
+
+
+def before_set(rec: Recorder, virtual: Virtual, keys: list[Any]) -> None:
+    """To be called before keys of a virtual dict are set: new ones come behind the others."""
+    new = all(type(key) in _KEYS and key not in virtual.obj for key in keys)
+    rec.mutation(virtual, len(virtual.items) if new else 0)
 
 
 def set_key(virtual: Virtual, key: object, item: Value) -> None:

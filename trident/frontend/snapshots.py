@@ -3,7 +3,7 @@
 Owns the recipes. What must hold: one object is one recipe within a snapshot (identity is kept); dead locals are NULL; the
 operands of the outer frames come first, so that their part is reused while a callee runs.
 
-May import: ir, frontend.{aborts,frames,values,virtuals}.
+May import: ir, frontend.{aborts,chunks,frames,lifetimes,values,virtuals}.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch_mlir import ir as mlir
 
 from trident.frontend.aborts import Leave
+from trident.frontend.chunks import Chunker, Joined, joined, revived
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.lifetimes import held
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 class _Writing:
     """Operands, types and recipes collected so far (outermost frame first)."""
 
-    def __init__(self, equal_to: dict[int, Traced]) -> None:
-        self.equal_to = equal_to
+    def __init__(self, equal_to: dict[int, Traced], chunker: Chunker) -> None:
+        self.equal_to, self.chunker = equal_to, chunker
         self.operands: list[mlir.Value] = []
         self.types: list[type | None] = []
         self.made: dict[int, Recipe] = {}
         self.frames: list[FrameState] = []
 
     def copy(self) -> _Writing:
-        other = _Writing(self.equal_to)
+        other = _Writing(self.equal_to, self.chunker)
         other.operands, other.types = self.operands[:], self.types[:]
         other.made, other.frames = dict(self.made), self.frames[:]
         return other
@@ -59,7 +60,8 @@ class _Writing:
             constant = value.facts.get("constant") if value.facts else None
             if constant is not None and id(constant) not in self.equal_to:
                 return Known(constant.obj)
-            return self.slot(value.ssa, _reliable_type(value))
+            # A number that has been an object stays that object.
+            return self.slot(value.ssa if value.boxed is None or value.kind == "tensor" else value.boxed, _reliable_type(value))
         assert type(value) is Virtual
         if value.kind == "iterator" and is_disturbed(value):
             raise Leave("unsupported", "a dict that changes while it is iterated over")
@@ -69,6 +71,9 @@ class _Writing:
         if "source" in value.state:  # the order of its keys is not guarded
             items = (value.state["source"], *value.items)
             return Build(OrderedLike(tuple(value.keys or ())), tuple(self.recipe(item) for item in items), "dict")  # type: ignore[arg-type]
+        if chunks := self.chunker.chunks(value):
+            make, parts = joined(value, chunks)
+            return Build(make, tuple(self.recipe(part) for part in parts), value.kind)
         return Build(maker_of(value), tuple(self.recipe(item) for item in value.items), value.kind)
 
 
@@ -84,12 +89,13 @@ class SnapshotWriter:
 
     def __init__(self, recorder: Core) -> None:
         self._recorder = recorder
+        self._chunker = Chunker(recorder.builder, lambda value: recorder.ssa(value, "object"), recorder.resolve, recorder.equal_to)
         self._outer: list[tuple[RecordedFrame, _Writing]] = []
 
     def close(self) -> None:
         """No more snapshots: let go of the recorder."""
         self._outer.clear()
-        del self._recorder
+        del self._recorder, self._chunker
 
     def invalidate(self) -> None:
         """A virtual object changed: recipes made from it are stale."""
@@ -116,11 +122,11 @@ class SnapshotWriter:
             keep += 1
         del known[keep:]
         for frame in frames[keep:]:
-            writing = known[-1][1].copy() if known else _Writing(self._recorder.equal_to)
+            writing = known[-1][1].copy() if known else _Writing(self._recorder.equal_to, self._chunker)
             _add(writing, frame, frame.current.offset, frame.before, frame.current.live)
             frame.cached_state = writing
             known.append((frame, writing))
-        return known[-1][1] if known else _Writing(self._recorder.equal_to)
+        return known[-1][1] if known else _Writing(self._recorder.equal_to, self._chunker)
 
 
 def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry], live: int) -> None:
@@ -137,7 +143,7 @@ class Reviver:
     """Values of a bridge from a snapshot: each Slot is a block argument, Known a constant, Build a virtual object."""
 
     def __init__(self, snapshot: Snapshot, values: list[object], builder: TraceBuilder) -> None:
-        self._values, self._args = values, builder.args
+        self._values, self._args, self._builder = values, builder.args, builder
         self._types: Any = snapshot.types or (None,) * len(values)
         self._made: dict[int, Value] = {}
         self._slots: dict[int, Traced] = {}
@@ -176,6 +182,10 @@ class Reviver:
             virtual.make = None
             virtual.keys = None if recipe.make.keys is None else list(recipe.make.keys)
             virtual.state = dict(recipe.make.state)
+        elif isinstance(recipe.make, Joined):
+            whole = recipe.make.whole()
+            virtual.make, virtual.keys, virtual.state = None, None if whole.keys is None else list(whole.keys), dict(whole.state)
+            virtual.items = revived(recipe.make, items, self._builder)
         elif isinstance(recipe.make, OrderedLike):
             virtual.make, virtual.keys = None, list(recipe.make.keys)
             virtual.items, virtual.state = items[1:], {"source": items[0]}  # type: ignore[assignment]

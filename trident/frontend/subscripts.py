@@ -210,17 +210,22 @@ def _store_virtual(rec: Recorder, a: Virtual, index: Value, item: Value) -> bool
         if not can_be_key(rec, index):
             return False
         key = rec.promote(index, "key of a dict")
-        rec.mutation(a)
+        operators.before_set(rec, a, [key])
         rec.execute(operator.setitem, real, key, item.obj)
         operators.set_key(a, key, item)
         return True
     if type(index.obj) not in (int, bool):
         return False
     where = rec.promote(index, "index of a list")
-    rec.mutation(a)
+    rec.mutation(a, position(a, where))
     rec.execute(operator.setitem, real, where, item.obj)
     a.items[where] = item
     return True
+
+
+def position(a: Virtual, where: int) -> int:
+    """Number of the items before an index of a virtual list."""
+    return max(where + len(a.items), 0) if where < 0 else where
 
 
 def reaches(rec: Recorder, value: Value, target: Virtual) -> bool:

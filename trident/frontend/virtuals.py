@@ -58,12 +58,14 @@ def is_disturbed(iterator: Virtual) -> bool:
     return state["size"] != len(source.obj) or state.get("deleted", 0) != deletions(source)
 
 
-def maker_of(virtual: Virtual) -> Callable[..., object]:
-    """The callable for a recipe."""
+def maker_of(virtual: Virtual, keys: tuple[object, ...] | None = None) -> Callable[..., object]:
+    """The callable for a recipe. keys: those to make it with, if not all."""
     if virtual.make is not None:
         return virtual.make
     state = tuple(item for item in virtual.state.items() if item[0] not in _PRIVATE)
-    return Maker(virtual.kind, None if virtual.keys is None else tuple(virtual.keys), state)
+    if keys is None and virtual.keys is not None:
+        keys = tuple(virtual.keys)
+    return Maker(virtual.kind, keys, state)
 
 
 def _tuple(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
@@ -176,6 +178,7 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "super": _super,
     "partial": _partial,
 }
-_PRIVATE = ("birth", "traced", "content", "deleted")  # keys of `Virtual.state` that mean something only within one recording
+# Keys of `Virtual.state` that mean something only within one recording.
+_PRIVATE = ("birth", "traced", "content", "deleted", "chunks", "least")
 C_METHODS = (MethodDescriptorType, WrapperDescriptorType)
 MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance"})

@@ -100,7 +100,7 @@ def append(rec: Recorder, target: Value, item: Value) -> None:
         rec.materialise(target)
         target = rec.resolve(target)
     if type(target) is Virtual and target.kind == "list":
-        rec.mutation(target)
+        rec.mutation(target, len(target.items))
         rec.execute(list.append, target.obj, item.obj)
         target.items.append(item)
     else:
@@ -139,7 +139,7 @@ def list_extend(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     if items is None or type(target) is not Virtual or any(subscripts.reaches(rec, item, target) for item in items):
         rec.opaque(Const(list.extend), [target, source], {}, f"extends a list by a {type(source.obj).__name__}")
         return
-    rec.mutation(target)
+    rec.mutation(target, len(target.items))
     rec.execute_part(list.extend, target.obj, [item.obj for item in items])
     target.items.extend(items)
 
@@ -191,7 +191,7 @@ def dict_update(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
         else:  # a copy: in the same order, whatever it is
             target.state["source"] = source.state["source"] if type(source) is Virtual else source
     else:
-        rec.mutation(target)
+        operators.before_set(rec, target, [key for key, _ in pairs])
     for key, item in pairs:
         target.obj[key] = item.obj  # type: ignore[index]
         operators.set_key(target, key, item)

@@ -43,7 +43,7 @@ def _extend(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     items = rec.known_items(source)
     if items is None or any(subscripts.reaches(rec, item, target) for item in items):
         return NotModelled
-    rec.mutation(target)
+    rec.mutation(target, len(target.items))
     rec.execute_part(list.extend, target.obj, [item.obj for item in items])
     target.items.extend(items)
     return Const(None)
@@ -60,7 +60,7 @@ def _insert(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     where = _position(rec, args[1])
     if where is None:
         return NotModelled
-    rec.mutation(target)
+    rec.mutation(target, subscripts.position(target, where))
     rec.execute(list.insert, target.obj, where, args[2].obj)
     target.items.insert(where, args[2])
     return Const(None)
@@ -73,7 +73,7 @@ def _list_pop(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     where = -1 if len(args) == 1 else _position(rec, args[1])
     if where is None:
         return NotModelled
-    rec.mutation(target)
+    rec.mutation(target, subscripts.position(target, where))
     rec.execute(list.pop, target.obj, where)
     return target.items.pop(where)
 
@@ -176,7 +176,7 @@ def _setdefault(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if subscripts.reaches(rec, item, target):
         return NotModelled
     key = rec.promote(args[1], "key of a dict")
-    rec.mutation(target)
+    operators.before_set(rec, target, [key])
     rec.execute(type(target.obj).setdefault, target.obj, key, item.obj)
     operators.set_key(target, key, item)
     return item
@@ -191,7 +191,7 @@ def _update(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     pairs: Any = ordered_pairs(rec, args[1]) if len(args) == 2 else []
     if pairs is None or any(subscripts.reaches(rec, item, target) for _, item in (*pairs, *kwargs.items())):
         return NotModelled
-    rec.mutation(target)
+    operators.before_set(rec, target, [key for key, _ in (*pairs, *kwargs.items())])
     for key, item in (*pairs, *kwargs.items()):
         target.obj[key] = item.obj  # type: ignore[index]
         operators.set_key(target, key, item)
