@@ -42,7 +42,7 @@ def grows_by_two_kinds(x, n, k):
 def keeps_identity(x, n):
     first = x + 1
     found = [first]
-    for i in range(n):
+    for _ in range(n):
         x = x * 1.5
         found.append(x)
     if x.sum() > 1e5:

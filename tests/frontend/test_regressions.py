@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import typing
 from typing import Any
 
 import torch
@@ -177,3 +179,25 @@ def test_helper_that_reads_frames() -> None:
     calls._avoided.clear()
     jitted = trident.jit(f)
     assert [jitted(ONE)[0] for _ in range(4)] == ["f"] * 4
+
+
+def test_a_protocol_that_functools_may_ask() -> None:
+    class Proto(typing.Protocol):
+        def method(self) -> None: ...
+
+    class Implementation(Proto):
+        pass
+
+    @functools.singledispatch
+    def kind(x: object) -> str:
+        return "object"
+
+    kind.register(Proto)(lambda x: "protocol")
+
+    def f(x: Any, o: Any) -> Any:
+        return x + 1, kind(o)
+
+    jitted = trident.jit(f)
+    for _ in range(4):
+        kind._clear_cache()  # type: ignore[attr-defined]
+        assert [jitted(ONE, o)[1] for o in (Implementation(), 3, "s")] == ["protocol", "object", "object"]

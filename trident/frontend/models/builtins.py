@@ -8,6 +8,7 @@ May import: ir, frontend.{operators,iteration,subscripts,values,models}.
 from __future__ import annotations
 
 import _lsprof
+import abc
 import collections
 import contextvars
 import functools
@@ -509,6 +510,9 @@ _FRAME_READERS: tuple[tuple[Any, str], ...] = (
 _BARE_FRAME_READERS: tuple[Any, ...] = (vars, dir)  # with an argument they look at that
 _FORMATTERS: tuple[Any, ...] = (traceback.format_exc, traceback.print_exc, traceback.format_exception, traceback.print_exception,
                                 traceback.format_exception_only, traceback.format_tb, traceback.print_tb, traceback.extract_tb)
+# Protocols that are not made for it allow `issubclass` to these: they look for their frames.
+_PROTOCOL_USERS: tuple[Any, ...] = (abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__,
+                                    *(getattr(functools, name) for name in ("_find_impl", "_compose_mro") if hasattr(functools, name)))
 _CONSTANT_TYPES = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice, types.CodeType)
 
 
@@ -524,5 +528,7 @@ def register(registry: Registry) -> None:
         registry.frame_reader(function, "reads the caller's locals", bare=True)
     for function in _FORMATTERS:
         registry.never_inline(function, "formats tracebacks")
+    for function in _PROTOCOL_USERS:
+        registry.never_inline(function, "typing.Protocol looks whether it is below in the stack")
     registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set,
                            sys.exc_info, sys.exception)
