@@ -231,3 +231,34 @@ def test_inside_a_handler_of_the_caller() -> None:
     assert plain[0][0][4] is not None
     assert plain[1:] == [plain[0]] * 3
     assert entry_of(jitted).cell.hits == 2
+
+
+def test_frames_of_functions_with_free_variables_can_be_looked_into() -> None:
+    limit = torch.tensor(3.0)
+
+    def inner(x):
+        def innermost():
+            raise ValueError(x, limit)
+
+        return innermost()
+
+    def program(x):
+        y = x + 1
+        try:
+            inner(y)
+        except ValueError as error:
+            return y, error
+        return y, None
+
+    jitted = trident.jit(program)
+    for _ in range(4):
+        error = jitted(X)[1]
+        names, trace = [], error.__traceback__
+        while trace is not None:
+            names.append((trace.tb_frame.f_code.co_name, sorted(trace.tb_frame.f_locals)))
+            trace.tb_frame.clear()
+            trace = trace.tb_next
+        assert [name for name, _ in names] == ["program", "inner", "innermost"]
+    assert hits(jitted) == 3
+    for _, found in names:  # of a hit
+        assert found == [], "no locals, as the limits say"

@@ -11,10 +11,11 @@ May import: the standard library.
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from functools import cache
-from types import CodeType, FrameType, TracebackType
-from typing import Any
+from types import CellType, CodeType, FrameType, TracebackType
+from typing import Any, NamedTuple
 
 _WORDS = 64  # of a PyThreadState that are searched
 FRAME_OF_OBJECT = 24  # PyFrameObject.f_frame
@@ -77,9 +78,12 @@ def add_context(error: BaseException) -> None:
 def add_traceback(error: BaseException, code: CodeType, globals_: dict[str, Any], lasti: int, line: int) -> None:
     """An entry for a frame that the exception passes; lasti: byte offset of the instruction."""
     frame: FrameType = _new_frame(_api.PyThreadState_Get(), code, globals_, None)
-    previous, start = frame_offsets()
-    at = ctypes.c_uint64.from_address(id(frame) + FRAME_OF_OBJECT).value + previous
-    ctypes.c_uint64.from_address(at).value = id(code) + start + lasti
+    offsets = frame_offsets()
+    at = ctypes.c_uint64.from_address(id(frame) + FRAME_OF_OBJECT).value
+    ctypes.c_uint64.from_address(at + offsets.previous).value = id(code) + offsets.start + lasti
+    first, count = free_variables(code)
+    for n in range(first, first + count):
+        _new_cell(at + offsets.slots + 8 * n)
     error.__traceback__ = TracebackType(error.__traceback__, frame, lasti, line)
 
 
@@ -137,14 +141,42 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [error]
 
 
+class FrameOffsets(NamedTuple):
+    """previous: of prev_instr in an interpreter frame; start: of the first instruction in a code object; slots: of localsplus in a frame."""
+
+    previous: int
+    start: int
+    slots: int
+
+
 @cache
-def frame_offsets() -> tuple[int, int]:
-    """(offset of prev_instr in an interpreter frame, offset of the first instruction in a code object); LookupError if not found."""
+def frame_offsets() -> FrameOffsets:
+    """LookupError if one is not found."""
     code: Any = push.__code__
     start = ctypes.string_at(id(code), 512).find(code._co_code_adaptive[:32])
     frame = _new_frame(_api.PyThreadState_Get(), code, globals(), None)
     base = ctypes.c_uint64.from_address(id(frame) + FRAME_OF_OBJECT).value
     inside = [8 * n for n in range(9) if 0 <= ctypes.c_uint64.from_address(base + 8 * n).value - id(code) - start < 32]
-    if start < 0 or len(inside) != 1:
+    slots = _find_argument(object())
+    if start < 0 or len(inside) != 1 or len(slots) != 1:
         raise LookupError("a new frame does not have the expected fields")
-    return inside[0], start
+    return FrameOffsets(inside[0], start, slots[0])
+
+
+def _find_argument(planted: object) -> list[int]:
+    """Offsets of this frame's first local in its interpreter frame."""
+    base = ctypes.c_uint64.from_address(id(sys._getframe()) + FRAME_OF_OBJECT).value
+    address = id(planted)  # `planted` in the comprehension would make a cell of it
+    return [8 * n for n in range(12) if ctypes.c_uint64.from_address(base + 8 * n).value == address]
+
+
+def free_variables(code: CodeType) -> tuple[int, int]:
+    """Where in localsplus the free variables begin, and how many there are."""
+    return len(code.co_varnames) + sum(name not in code.co_varnames for name in code.co_cellvars), len(code.co_freevars)
+
+
+def _new_cell(address: int) -> None:
+    """What reads a frame's locals expects a cell for each free variable."""
+    cell: Any = CellType()
+    _api.Py_IncRef(ctypes.py_object(cell))
+    ctypes.c_uint64.from_address(address).value = id(cell)

@@ -2,7 +2,7 @@
 
 Owns these rules. What must hold: an exception has a slot before anything can leave the trace.
 
-May import: lowering.*, native.exceptions.
+May import: lowering.*, native.exceptions, ir.exceptions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from trident.backend.lowering.python import vectorcall
 from trident.backend.lowering.rules import rule
 from trident.backend.lowering.values import Op
 from trident.backend.native import exceptions
+from trident.ir.exceptions import free_variables
 
 
 @rule("trident.call_raises", leaves=True)
@@ -54,8 +55,9 @@ def add_traceback(f: Function, op: Op) -> None:
     exceptions.load()
     code, globals_ = (f.pointer(id(f.trace.constants[op.integer(name)])) for name in ("code", "globals"))
     lasti, line = op.integer("lasti"), op.integer("line")
+    first, count = free_variables(f.trace.constants[op.integer("code")])  # type: ignore[arg-type]
     f.call("trident_add_traceback", "void", f"ptr {f.object(op.operands[0])}", f"ptr {code}", f"ptr {globals_}", f"i64 {lasti}",
-           f"ptr {f.pointer(constant_object(f, lasti))}", f"ptr {f.pointer(constant_object(f, line))}")
+           f"ptr {f.pointer(constant_object(f, lasti))}", f"ptr {f.pointer(constant_object(f, line))}", f"i64 {first}", f"i64 {first + count}")
 
 
 @rule("trident.traceback")

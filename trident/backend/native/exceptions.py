@@ -6,7 +6,8 @@ Owns these functions; all need the GIL and none fails (an error on the way, for 
   trident_push_handled(ptr exc) -> ptr  make an exception the handled one; the one before, or None (a reference)
   trident_pop_handled(ptr exc)          make an exception, or None, the handled one
   trident_add_context(ptr exc)          as `raise` does
-  trident_add_traceback(ptr exc, ptr code, ptr globals, i64 lasti, ptr lasti object, ptr line object)
+  trident_add_traceback(ptr exc, ptr code, ptr globals, i64 lasti, ptr lasti object, ptr line object, i64 first, i64 behind)
+                                        first, behind: where the free variables are in localsplus
   trident_traceback(ptr exc) -> ptr     the traceback, or None (a reference)
 
 What must hold: the same as in `ir.exceptions`.
@@ -97,14 +98,17 @@ def _context(m: emit.Module) -> None:
 
 
 def _add_traceback(m: emit.Module) -> None:
-    f = m.function("trident_add_traceback", VOID, [PTR, PTR, PTR, I64, PTR, PTR])
-    error, code, globals_, lasti, lasti_object, line = f.args
-    previous, start = exceptions.frame_offsets()
+    f = m.function("trident_add_traceback", VOID, [PTR, PTR, PTR, I64, PTR, PTR, I64, I64])
+    error, code, globals_, lasti, lasti_object, line, first, behind = f.args
+    offsets = exceptions.frame_offsets()
     frame = f.call("PyFrame_New", PTR, f.call("PyThreadState_Get", PTR), code, globals_, NULL)
     with f.when(f.is_null(frame), likely=False):
         f.call("PyErr_Clear", VOID)
         f.ret()
-    f.store(f.at(code, f.b.add(lasti, i64(start))), f.load(frame, exceptions.FRAME_OF_OBJECT), previous)
+    inner = f.load(frame, exceptions.FRAME_OF_OBJECT)
+    f.store(f.at(code, f.b.add(lasti, i64(offsets.start))), inner, offsets.previous)
+    with f.loop(first, behind) as n:
+        f.store(f.call("PyCell_New", PTR, NULL), f.item(f.at(inner, offsets.slots), n))
     arguments = f.words(PTR, i64(5))
     following = f.call("trident_traceback", PTR, error)
     for n, value in enumerate((NULL, following, frame, lasti_object, line)):
