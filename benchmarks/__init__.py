@@ -1,6 +1,7 @@
 """Benchmarks: eager, torch.compile, Trident and the floor (the same calls in a native loop), side by side.
 
     python -m benchmarks              everything; writes benchmarks/results/<date>-<machine>.json and .md
+    python -m benchmarks --only recorder   seconds to record and compile traces of 100 to 20,000 ops
     python -m benchmarks.decode       host time and total time of a decode step, both models
     python -m benchmarks.readme       puts the newest results into the README
 

@@ -9,13 +9,13 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import results
+from . import recorder, results
 from .cases import launch_cases, two_op_case
 from .first_call import first_call_rows
-from .measure import Case, Row, run_case, steps
+from .measure import Case, Grid, Row, run_case, steps
 from .models import MODELS, decode_cases
 
-KINDS = ("two-op", "launch", "llama", "qwen3", "first-call")
+KINDS = ("two-op", "launch", "llama", "qwen3", "first-call", "recorder")
 
 
 def parse(arguments: list[str] | None, kinds: tuple[str, ...]) -> argparse.Namespace:
@@ -81,6 +81,17 @@ def measure(options: argparse.Namespace, console: Console) -> list[tuple[Case, l
     return measured
 
 
+def grids(options: argparse.Namespace, console: Console) -> list[Grid]:
+    """The recorder's speed, which is that of the host alone."""
+    if "recorder" not in options.only:
+        return []
+    sizes, repeats = (recorder.QUICK, 1) if options.quick else (recorder.SIZES, 3)
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task("recording and compiling", total=len(recorder.PROGRAMS) * len(sizes))
+        return [recorder.grid(name, sizes, not options.no_compile, repeats, lambda: progress.update(task, advance=1))
+                for name in recorder.PROGRAMS]
+
+
 def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, name: str = "") -> int:
     options = parse(arguments, kinds)
     console = Console()
@@ -92,10 +103,10 @@ def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, nam
         "dtype": options.dtype,
         "quick": options.quick,
     }
-    result = results.make(torch.device(options.device), settings, measured)
+    result = results.make(torch.device(options.device), settings, measured, grids(options, console))
     results.show(result, console)
     if not options.no_save:
-        for path in results.save(result, name):
+        for path in results.save(result, name or ("recorder" if options.only == ["recorder"] else "")):
             console.print(f"written: {path.relative_to(results.ROOT)}", soft_wrap=True)
     return 0
 

@@ -57,6 +57,16 @@ class Row:
         return min(self.samples)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Figures that are no variants of one thing: a table as it is to be shown."""
+
+    key: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import ROOT
-from .measure import Case, Row
+from .measure import Case, Grid, Row
 
 FOLDER = ROOT / "benchmarks" / "results"
 PACKAGES = ("torch", "triton", "torch-mlir", "llvmlite", "bytecode")
@@ -69,7 +70,9 @@ def command() -> str:
     return shlex.join(["python", "-m", name, *sys.argv[1:]])
 
 
-def make(device: torch.device, settings: dict[str, Any], measured: list[tuple[Case, list[Row]]]) -> dict[str, Any]:
+def make(
+    device: torch.device, settings: dict[str, Any], measured: list[tuple[Case, list[Row]]], grids: Sequence[Grid] = ()
+) -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command(),
@@ -96,6 +99,7 @@ def make(device: torch.device, settings: dict[str, Any], measured: list[tuple[Ca
             }
             for case, rows in measured
         ],
+        "grids": [{"key": grid.key, "title": grid.title, "columns": grid.columns, "rows": grid.rows} for grid in grids],
     }
 
 
@@ -131,6 +135,18 @@ def show(result: dict[str, Any], console: Console) -> None:
         for variant, median, best, ratio in lines(case):
             table.add_row(variant, escape(median), best, ratio)
         console.print(table)
+    for grid in result["grids"]:
+        table = Table(title=grid["title"], title_justify="left", box=box.SIMPLE_HEAVY)
+        for heading in grid["columns"]:
+            table.add_column(heading, justify="right")
+        for row in grid["rows"]:
+            table.add_row(*(escape(figure(cell)) for cell in row))
+        console.print(table)
+
+
+def figure(value: object) -> str:
+    """A cell of a grid as text."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if isinstance(value, float) else str(value)
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -143,11 +159,14 @@ def markdown(result: dict[str, Any]) -> str:
         f"- versions: {describe(result['versions'])}",
         f"- settings: {describe(result['settings'])}",
         "",
-        "Ratios are how many times faster than the baseline named in the heading; times are per call.",
+        *(["Ratios are how many times faster than the baseline named in the heading; times are per call."] if result["cases"] else []),
     ]
     for case in result["cases"]:
         text += ["", f"## {case['title']}", "", f"| | median | min | vs {case['baseline']} |", "|---|---:|---:|---:|"]
         text += [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines(case)]
+    for grid in result["grids"]:
+        text += ["", f"## {grid['title']}", "", f"| {' | '.join(grid['columns'])} |", f"|{'---:|' * len(grid['columns'])}"]
+        text += [f"| {' | '.join(figure(cell).replace('|', '/') for cell in row)} |" for row in grid["rows"]]
     return "\n".join(text) + "\n"
 
 

@@ -36,7 +36,7 @@ from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, de
 from trident.ir import PinKind, Trace, rebuild
 from trident.ir.pins import holds
 from trident.options import Options
-from trident.report import Abort, ExitReport, Explanation, SpecializationReport
+from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
 from trident.resuming import continue_frames
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class Specialization:
 
     trace: Trace
     program: HostProgram
-    record_ms: float
-    compile_ms: float
+    timing: Timing
     identified: dict[int, object] = field(default_factory=dict)  # number of an argument -> the object that it must be
 
 
@@ -278,24 +277,28 @@ class Entry:
             call = trace.opaque_calls[0]
             return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
                                "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
-        start = time.perf_counter()
         label = f"{self.function.__name__}.{len(self.specializations)}"
         try:
-            log.dump(self.options.dump, label, "recorded.mlir", str(trace))
+            log.dump(self.options.dump, label, "recorded.mlir", trace.__str__)
+            start = time.perf_counter()
             passes.run_passes(trace, check=self.options.check > 0)
-            log.dump(self.options.dump, label, "mlir", str(trace))
+            passed = time.perf_counter()
+            log.dump(self.options.dump, label, "mlir", trace.__str__)
             if log.on("ir"):
                 log.write("ir", f"{self.name}\n{trace}")
+            begun = time.perf_counter()
             program = publish(trace)
-            log.dump(self.options.dump, label, "ll", program.llvm_ir if self.options.dump else "")
+            published = time.perf_counter() - begun - program.compile_seconds
+            log.dump(self.options.dump, label, "ll", lambda: program.llvm_ir)
         except Exception as e:  # never the user's fault, never the user's problem
             return self._aborted(Abort("compile", describe_fault(e), self.function.__code__.co_filename,
                                        self.function.__code__.co_firstlineno))
-        compile_ms = (time.perf_counter() - start) * 1e3
+        llvm = program.compile_seconds - program.lowering_seconds
+        timing = Timing(record_ms, *(1e3 * seconds for seconds in (passed - start, program.lowering_seconds, llvm, published)))
         self.failed = self.raised = 0
-        self.specializations.append(Specialization(trace, program, record_ms, compile_ms, outcome.identified))
+        self.specializations.append(Specialization(trace, program, timing, outcome.identified))
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
-                            f"record {record_ms:.1f} ms, compile {compile_ms:.1f} ms")
+                            f"record {timing.record:.1f} ms, compile {timing.compile:.1f} ms")
         for guard in trace.guards:
             log.write("guards", f"{self.name}: {guard.kind}: {guard.text} ({guard.file}:{guard.line})")
         for call in trace.opaque_calls:
@@ -405,7 +408,7 @@ def _report(specialization: Specialization, number: int) -> SpecializationReport
     return SpecializationReport(
         f"{trace.name}#{number}", "bridge" if trace.parent else "root", tuple(trace.guards), len(trace.pins),
         sum(n.startswith(("torch.aten.", "torch.operator")) for n in names), len(trace.launches), tuple(trace.opaque_calls),
-        exits, specialization.record_ms, specialization.compile_ms, str(trace), specialization.program.llvm_ir)
+        exits, specialization.timing, str(trace), specialization.program.llvm_ir)
 
 
 class Services:

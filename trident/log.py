@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -87,12 +87,12 @@ def timed(topic: str, what: str) -> Iterator[None]:
         write(topic, f"{what}: {(time.perf_counter() - start) * 1e3:.1f} ms")
 
 
-def dump(directory: str | None, name: str, suffix: str, text: str) -> None:
-    """Write `text` to directory/name.suffix if a directory is given (TRIDENT_DUMP)."""
+def dump(directory: str | None, name: str, suffix: str, text: Callable[[], str]) -> None:
+    """Write a text to directory/name.suffix if a directory is given (TRIDENT_DUMP)."""
     if directory:
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        (path / f"{name}.{suffix}").write_text(text)
+        (path / f"{name}.{suffix}").write_text(text())
 
 
 configure()

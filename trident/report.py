@@ -40,6 +40,22 @@ class ExitReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """Milliseconds that went into a trace. record: the call's own work included."""
+
+    record: float
+    passes: float
+    lowering: float
+    llvm: float
+    publication: float
+
+    @property
+    def compile(self) -> float:
+        """Everything after the recording."""
+        return self.passes + self.lowering + self.llvm + self.publication
+
+
+@dataclass(frozen=True, slots=True)
 class SpecializationReport:
     """One root trace or bridge."""
 
@@ -51,8 +67,7 @@ class SpecializationReport:
     launches: int
     opaque_calls: tuple[OpaqueCall, ...]
     exits: tuple[ExitReport, ...]
-    record_ms: float
-    compile_ms: float
+    timing: Timing
     ir: str = field(repr=False, default="")
     llvm: str = field(repr=False, default="")
 
@@ -114,7 +129,7 @@ def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:
     return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "exits", "record ms",
                                       "compile ms"),
                   [(s.name, s.kind, str(len(s.guards)), str(s.pins), str(s.operators), str(s.launches), str(len(s.opaque_calls)),
-                    str(len(s.exits)), f"{s.record_ms:.0f}", f"{s.compile_ms:.0f}") for s in rows])
+                    str(len(s.exits)), f"{s.timing.record:.0f}", f"{s.timing.compile:.0f}") for s in rows])
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:

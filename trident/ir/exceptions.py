@@ -142,7 +142,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 class FrameOffsets(NamedTuple):
-    """previous: of prev_instr in an interpreter frame; start: of the first instruction in a code object; slots: of localsplus in a frame."""
+    """previous: of prev_instr in an interpreter frame; slots: of localsplus in one; start: of the first instruction in a code object."""
 
     previous: int
     start: int

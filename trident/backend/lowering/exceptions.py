@@ -57,7 +57,8 @@ def add_traceback(f: Function, op: Op) -> None:
     lasti, line = op.integer("lasti"), op.integer("line")
     first, count = free_variables(f.trace.constants[op.integer("code")])  # type: ignore[arg-type]
     f.call("trident_add_traceback", "void", f"ptr {f.object(op.operands[0])}", f"ptr {code}", f"ptr {globals_}", f"i64 {lasti}",
-           f"ptr {f.pointer(constant_object(f, lasti))}", f"ptr {f.pointer(constant_object(f, line))}", f"i64 {first}", f"i64 {first + count}")
+           f"ptr {f.pointer(constant_object(f, lasti))}",
+           f"ptr {f.pointer(constant_object(f, line))}", f"i64 {first}", f"i64 {first + count}")
 
 
 @rule("trident.traceback")
