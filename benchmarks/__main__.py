@@ -11,11 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from . import recorder, results
 from .cases import launch_cases, two_op_case
+from .dispatch import dispatch_cases
 from .first_call import first_call_rows
 from .measure import Case, Grid, Row, run_case, steps
 from .models import MODELS, decode_cases
 
-KINDS = ("two-op", "launch", "llama", "qwen3", "first-call", "recorder")
+KINDS = ("two-op", "launch", "dispatch", "llama", "qwen3", "first-call", "recorder")
 
 
 def parse(arguments: list[str] | None, kinds: tuple[str, ...]) -> argparse.Namespace:
@@ -52,6 +53,8 @@ def cases(options: argparse.Namespace) -> list[Case]:
         made.append(two_op_case(device, compile_too))
     if "launch" in options.only:
         made += launch_cases(device, compile_too)
+    if "dispatch" in options.only:
+        made += dispatch_cases(device, compile_too, options.quick)
     for model, configs in MODELS.items():
         if model in options.only:
             dtype = getattr(torch, options.dtype)

@@ -38,10 +38,18 @@ class PinTable:
                 self._single(pin)
         for (kind, _), group in shared.items():
             self._keyed(kind, group)
-        words = [w for address, expected, slow in self._entries for w in (address, expected, slow, 0)]
-        self._table = self._words(words)
+        self._move_slow_ones_last()
+        compared = [word for address, expected, _ in self._entries for word in (address, expected)]
+        more = [word for _, _, slow in self._entries for word in (slow, 0)]
+        self._table = self._words(compared + more)
         self.address = ctypes.addressof(self._table)
         self.count = len(self._entries)
+
+    def _move_slow_ones_last(self) -> None:
+        """Lists are looked into at each check; so that they share their blocks with few others, they come last."""
+        order = sorted(range(len(self._entries)), key=lambda n: self._owners[n][0].kind is PinKind.LIST)
+        self._entries = [self._entries[n] for n in order]
+        self._owners = [self._owners[n] for n in order]
 
     def _words(self, words: Sequence[int]) -> Any:
         array = (ctypes.c_uint64 * max(len(words), 1))(*[w & _WORD for w in words])
@@ -91,6 +99,6 @@ class PinTable:
 
     def failures(self) -> list[tuple[GuardInfo, int]]:
         """How often each entry was the first one of its check that did not hold: the guard info of its pins and a count."""
-        stride = frame.PIN_SIZE // 8
-        counts = [int(self._table[n * stride + frame.PIN_FAILURES // 8]) for n in range(self.count)]
+        start = self.count * frame.PIN_SIZE + frame.PIN_FAILURES
+        counts = [int(self._table[(start + n * frame.PIN_MORE_SIZE) // 8]) for n in range(self.count)]
         return [(pin.info, count) for pins, count in zip(self._owners, counts, strict=True) if count for pin in pins]

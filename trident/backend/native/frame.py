@@ -50,12 +50,13 @@ ENTRY_COUNT: Final = 8
 STATE_SIZE: Final = 16
 ENTRY_SIZE: Final = 16
 
-# A pin: compared inline; `slow` is looked at where it differs.
+# A table of pins: first the pairs of words that are compared, then for each pin what is looked at where they differ.
 PIN_ADDRESS: Final = 0
 PIN_EXPECTED: Final = 8
-PIN_SLOW: Final = 16  # -> slow pin, 0 for none
-PIN_FAILURES: Final = 24
-PIN_SIZE: Final = 32
+PIN_SIZE: Final = 16
+PIN_SLOW: Final = 0  # -> slow pin, 0 for none
+PIN_FAILURES: Final = 8
+PIN_MORE_SIZE: Final = 16
 NEVER: Final = (1 << 64) - 1  # an expected word that no tag and no size has
 
 # A slow pin.

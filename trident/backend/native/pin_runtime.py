@@ -8,6 +8,7 @@ May import: llvmlite (through emit), emit, frame, pin_layout.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from llvmlite import ir
@@ -16,31 +17,59 @@ from trident.backend.native import emit, frame, pin_layout
 from trident.backend.native.emit import I1, I32, I64, PTR, VOID, i64
 
 FUNCTIONS: Final = ("trident_pins",)
+BLOCK: Final = 8  # pins that are compared with one branch: their loads wait for the memory together
 
 
 def define(m: emit.Module) -> None:
     """Add the function to the runtime."""
     _pin_slow(m)
+    _pins_again(m)
     _pins(m)
+
+
+def _difference(f: emit.Function, entry: ir.Value) -> ir.Value:
+    """0 where the word is the expected one."""
+    now = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
+    return f.b.xor(now, f.load(entry, frame.PIN_EXPECTED, I64))
 
 
 def _pins(m: emit.Module) -> None:
     f = m.function("trident_pins", I1, [PTR, I64])
-    with f.loop(i64(0), f.args[1]) as index:
-        entry = f.at(f.args[0], f.b.mul(index, i64(frame.PIN_SIZE)))
-        now = f.load(f.load(entry, frame.PIN_ADDRESS), kind=I64)
-        with f.when(f.differ(now, f.load(entry, frame.PIN_EXPECTED, I64)), likely=False):
-            with f.when(f.b.not_(f.call("trident_pin_slow", I1, entry))):
-                f.add_to(entry, frame.PIN_FAILURES, 1)
+    table, count = f.args
+
+    def check(size: int, index: ir.Value) -> None:
+        entries = [f.at(f.at(table, f.b.mul(index, i64(frame.PIN_SIZE))), n * frame.PIN_SIZE) for n in range(size)]
+        differ = functools.reduce(f.b.or_, [_difference(f, entry) for entry in entries])
+        with f.when(f.differ(differ, i64(0)), likely=False):
+            with f.when(f.call("trident_pins_again", I1, table, count, index, f.b.add(index, i64(size)))):
+                f.ret(ir.Constant(I1, 1))
+
+    with f.loop(i64(0), f.b.udiv(count, i64(BLOCK))) as block:
+        check(BLOCK, f.b.mul(block, i64(BLOCK)))
+    with f.loop(f.b.and_(count, i64(-BLOCK)), count) as index:
+        check(1, index)
+    f.ret(ir.Constant(I1, 0))
+
+
+def _pins_again(m: emit.Module) -> None:
+    """Compare pins one by one and look again at those that differ; 1 where one does not hold."""
+    f = m.function("trident_pins_again", I1, [PTR, I64, I64, I64], internal=True)
+    table, count, start, end = f.args
+    more = f.at(table, f.b.mul(count, i64(frame.PIN_SIZE)))
+    with f.loop(start, end) as index:
+        entry = f.at(table, f.b.mul(index, i64(frame.PIN_SIZE)))
+        with f.when(f.differ(_difference(f, entry), i64(0))):
+            cold = f.at(more, f.b.mul(index, i64(frame.PIN_MORE_SIZE)))
+            with f.when(f.b.not_(f.call("trident_pin_slow", I1, entry, f.load(cold, frame.PIN_SLOW)))):
+                f.add_to(cold, frame.PIN_FAILURES, 1)
                 f.ret(ir.Constant(I1, 1))
     f.ret(ir.Constant(I1, 0))
 
 
 def _pin_slow(m: emit.Module) -> None:
     """Look again; 1 where the pin holds, and then the word is the expected one from now on."""
-    f = m.function("trident_pin_slow", I1, [PTR], internal=True)
-    entry = f.args[0]
-    slow = f.load(entry, frame.PIN_SLOW)
+    f = m.function("trident_pin_slow", I1, [PTR, PTR], internal=True)
+    entry, slow = f.args
     with f.when(f.is_null(slow)):
         f.ret(ir.Constant(I1, 0))
     kind, owner = f.load(slow, frame.SLOW_KIND, I64), f.load(slow, frame.SLOW_OWNER)
