@@ -36,7 +36,8 @@ REASONS: dict[str, str] = {
     "suggestion": "an AttributeError from a `__getattr__` that is inlined has no `name` and `obj`, so no suggestion",
     "depth": "the recorder stands deeper in the C stack than the code that it executes",
     "gc": "a tuple is made where it is first needed, behind the collection that the test waits for",
-    "evaluator": "with any PEP 523 evaluator in place CPython's own calls of Python functions take C stack",
+    "evaluator": "with any PEP 523 evaluator in place CPython's own calls of Python functions take C stack, and awaiting one that ends "
+                 "is an exception to a tracer",
     "vectorcall": "the test replaces the C function behind a Python function",
     "bytecode": "the test executes bytecode that no compiler makes, which is undefined",
     "time": "the test measures time or memory",
@@ -93,6 +94,7 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("ordered_dict", "lifetime", "*.test_reference_loop *.test_free_after_iterating *.test_highly_nested_subclass"),
     ("weakset", "lifetime", "TestWeakSet.*"),
     ("typing", "frame", "ProtocolTests.*"),
+    ("sys_settrace", "evaluator", "*.test_20_async_for_loop"),  # 3.12
 ) for test in tests.split())
 
 # Tests that are left out in every mode, because the process cannot go on after them: module -> {part of a name: reason}.

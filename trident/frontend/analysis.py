@@ -80,16 +80,17 @@ def localsplus_names(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames + cells + code.co_freevars
 
 
-_by_id: dict[int, CodeInfo] = {}
+_analyses: OfCode[CodeInfo] = OfCode()
 
 
 def analyse(code: CodeType) -> CodeInfo:
-    """The (cached) analysis of a code object. Keyed by identity: equal code objects of different places differ in lines."""
-    info = _by_id.get(id(code))
-    if info is None or info.code is not code:
+    """The (cached) analysis of a code object."""
+    known = _analyses.get(code)
+    if known is None:
         info = _analyse(code)
-        _by_id[id(code)] = info
-    return info
+        _analyses[code] = replace(info, code=None)  # which would keep itself alive
+        return info
+    return replace(known, code=code)
 
 
 def _analyse(code: CodeType) -> CodeInfo:
