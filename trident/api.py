@@ -24,6 +24,7 @@ from trident.boundary import answer
 from trident.capture import wanted
 from trident.entry import Entry, all_entries
 from trident.frontend.recorder import describe_fault
+from trident.ir.codes import OfCode
 from trident.options import Options
 from trident.report import Explanation, nothing_of
 from trident.support import unsupported_reason
@@ -123,9 +124,9 @@ def is_jitted(target: Any) -> bool:
 
 def explain(target: Any) -> Explanation:
     """What Trident did with a jitted (or captured) function: print the result."""
-    if isinstance(target, FunctionType) and id(target.__code__) in _undecided:
-        code, why = _undecided[id(target.__code__)]
-        return nothing_of(target.__qualname__, code, f"left to CPython: {why}")
+    why = _undecided.get(target.__code__) if isinstance(target, FunctionType) else None
+    if why is not None:
+        return nothing_of(target.__qualname__, target.__code__, f"left to CPython: {why}")
     return entry_of(target).explain()
 
 
@@ -146,7 +147,7 @@ def stats() -> dict[str, int]:
 
 _hooked: dict[int, Entry] = {}
 """Entries made by frame_hook, by id of the code object (which the entry's function keeps alive)."""
-_undecided: dict[int, tuple[CodeType, str]] = {}
+_undecided: OfCode[str] = OfCode()
 """Code objects that frame_hook leaves to CPython because looking at them failed, and why."""
 _hooked_lock = threading.Lock()
 
@@ -168,7 +169,7 @@ def _verdict(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callabl
 
 def _note_undecided(code: CodeType, error: Exception) -> None:
     text = describe_fault(error)
-    _undecided[id(code)] = code, text
+    _undecided[code] = text
     log.write("aborts", f"{code.co_qualname}: {text}")
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import typing
+import weakref
 from typing import Any
 
 import torch
 from driver import Driver, check
 
 import trident
-from trident.frontend import calls
+from trident.api import entry_of
+from trident.backend.native import points
+from trident.frontend import analysis, calls
 
 ONE = torch.ones(1)
 HELD = {"a": 1}
@@ -201,3 +205,37 @@ def test_a_protocol_that_functools_may_ask() -> None:
     for _ in range(4):
         kind._clear_cache()  # type: ignore[attr-defined]
         assert [jitted(ONE, o)[1] for o in (Implementation(), 3, "s")] == ["protocol", "object", "object"]
+
+
+def test_code_objects_are_given_back() -> None:
+    """What is known of a code object goes with it: 1,000 functions that were made at run time, recorded or given up, leave nothing."""
+    gc.collect()
+    sizes = len(analysis._analyses), len(calls._avoided), len(points._tables)
+    refs = []
+    for n in range(1000):
+        space: dict[str, Any] = {}
+        exec(f"def f(x, y={n}):\n    return [x + y, {n}]", space)
+        code = space.pop("f").__code__
+        assert analysis.analyse(code).code is code is analysis.analyse(code).code
+        assert points.table(code)
+        calls.avoid(code, "a test")
+        refs.append(weakref.ref(code))
+    del code, space
+    gc.collect()
+    assert not any(ref() for ref in refs)
+    assert (len(analysis._analyses), len(calls._avoided), len(points._tables)) == sizes
+
+
+def test_a_jitted_function_that_was_made_at_run_time_is_given_back() -> None:
+    refs = []
+    for n in range(3):
+        space: dict[str, Any] = {}
+        exec(f"def g(x):\n    return x * {n}\ndef f(x):\n    return g(x) + {n}", space)
+        jitted = trident.jit(space["f"])
+        for _ in range(3):
+            assert jitted(3) == 4 * n
+        assert entry_of(jitted).cell.hits == 2
+        refs += [weakref.ref(space[name].__code__) for name in "fg"]
+        del jitted, space
+    gc.collect()
+    assert not any(ref() for ref in refs)

@@ -4,19 +4,20 @@ Owns the decoded form that the recorder interprets. What must hold: offsets are 
 at its first prefix (EXTENDED_ARG, KW_NAMES, PRECALL), so that a frame can be resumed there; `live` over-approximates the locals
 that any path from the instruction (exceptional ones included) reads before writing.
 
-May import: bytecode, frontend.cpython.
+May import: bytecode, frontend.cpython, ir.codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
 from bytecode import ConcreteBytecode
 
 from trident.frontend.cpython import opcodes
+from trident.ir.codes import OfCode
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +81,7 @@ def localsplus_names(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames + cells + code.co_freevars
 
 
+_NO_CODE: CodeType = (lambda: None).__code__
 _analyses: OfCode[CodeInfo] = OfCode()
 
 
@@ -88,7 +90,7 @@ def analyse(code: CodeType) -> CodeInfo:
     known = _analyses.get(code)
     if known is None:
         info = _analyse(code)
-        _analyses[code] = replace(info, code=None)  # which would keep itself alive
+        _analyses[code] = replace(info, code=_NO_CODE)  # else the code would live for ever
         return info
     return replace(known, code=code)
 

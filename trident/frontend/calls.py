@@ -24,6 +24,7 @@ from trident.frontend.models import NotModelled, registry
 from trident.frontend.objects import Access, Objects, type_word
 from trident.frontend.values import Const, Traced, Value, Virtual, callee_name, is_a
 from trident.ir import NULL, OpaqueCall
+from trident.ir.codes import OfCode
 
 MAX_INLINE_DEPTH = 60
 MAX_PURE_DEPTH = 8  # of frames in code that is evaluated within one instruction
@@ -39,13 +40,13 @@ class _Inlined:
 
 INLINED = _Inlined()
 
-# Code objects in which a recording ended: called opaquely from then on. id -> (code, why).
-_avoided: dict[int, tuple[types.CodeType, str]] = {}
+# Code objects in which a recording ended: called opaquely from then on. The value says why.
+_avoided: OfCode[str] = OfCode()
 
 
 def avoid(code: types.CodeType, why: str) -> None:
     """Do not inline this code any more."""
-    _avoided[id(code)] = (code, why)
+    _avoided[code] = why
 
 
 class Calls(Objects):
@@ -204,8 +205,9 @@ class Calls(Objects):
             return registry().opaque[id(function)][1]
         if is_own_code(code):
             return "code of Trident"
-        if id(code) in _avoided:
-            return f"not followed: {_avoided[id(code)][1]}"
+        why = _avoided.get(code)
+        if why is not None:
+            return f"not followed: {why}"
         if len(self.frames) >= MAX_INLINE_DEPTH or self.pure_base and len(self.frames) - self.pure_base >= 2 * MAX_PURE_DEPTH:
             return "inlining went too deep"
         unsupported = analyse(code).unsupported

@@ -3,16 +3,17 @@
 Owns the static facts of bytecode that resuming needs: instruction boundaries, what a pending call takes off the stack, which handler
 an exception would go to. What must hold: an offset that is not in the table is never resumed at.
 
-May import: nothing of Trident.
+May import: ir.codes.
 """
 
 from __future__ import annotations
 
 import dis
 import opcode
-import weakref
 from dataclasses import dataclass
 from types import CodeType
+
+from trident.ir.codes import OfCode
 
 _CACHES: list[int] = opcode._inline_cache_entries  # type: ignore[attr-defined]
 
@@ -79,16 +80,15 @@ def _analyse(code: CodeType) -> dict[int, Point]:
     return points
 
 
-_tables: dict[int, tuple[weakref.ref[CodeType], dict[int, Point]]] = {}
+_tables: OfCode[dict[int, Point]] = OfCode()
 
 
 def table(code: CodeType) -> dict[int, Point]:
     """The points of a code object by the offset that they start at."""
-    key = id(code)
-    found = _tables.get(key)
+    found = _tables.get(code)
     if found is None:
-        found = _tables[key] = weakref.ref(code, lambda _: _tables.pop(key, None)), _analyse(code)
-    return found[1]
+        found = _tables[code] = _analyse(code)
+    return found
 
 
 def copies_free_variables_at(code: CodeType) -> int:
