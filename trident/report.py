@@ -66,6 +66,7 @@ class SpecializationReport:
     operators: int
     launches: int
     opaque_calls: tuple[OpaqueCall, ...]
+    native_calls: int
     exits: tuple[ExitReport, ...]
     timing: Timing
     ir: str = field(repr=False, default="")
@@ -126,9 +127,10 @@ def nothing_of(function: str, code: CodeType, status: str) -> Explanation:
 
 
 def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:
-    return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "exits", "record ms",
+    return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "C calls", "exits", "record ms",
                                       "compile ms"),
                   [(s.name, s.kind, str(len(s.guards)), str(s.pins), str(s.operators), str(s.launches), str(len(s.opaque_calls)),
+                    str(s.native_calls),
                     str(len(s.exits)), f"{s.timing.record:.0f}", f"{s.timing.compile:.0f}") for s in rows])
 
 

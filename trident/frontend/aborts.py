@@ -40,10 +40,11 @@ class AbortInfo:
 class Leave(Exception):
     """Give the live frames to CPython before the current instruction; it is executed there."""
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, error: type[BaseException] | None = None) -> None:
         assert reason in ABORT_REASONS, reason
         super().__init__(reason, text)
         self.reason, self.text = reason, text
+        self.error = error  # the class of what the instruction raises, where the guards written so far say that it does
 
 
 class UserRaised(Exception):

@@ -18,11 +18,12 @@ from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import CodeInfo, analyse
 from trident.frontend.binding import Keywords, bind_arguments
 from trident.frontend.core import is_own_code
-from trident.frontend.frames import Entry, RecordedFrame
-from trident.frontend.instances import has_plain_layout
+from trident.frontend.frames import Entry, RecordedFrame, passes_on
+from trident.frontend.instances import has_instance_dict, has_plain_layout
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.objects import Access, Objects, type_word
 from trident.frontend.values import Const, Traced, Value, Virtual, callee_name, is_a
+from trident.frontend.virtuals import CONTENTS, dict_base
 from trident.ir import NULL, OpaqueCall
 from trident.ir.codes import OfCode
 
@@ -174,6 +175,10 @@ class Calls(Objects):
         if new is object.__new__ and type_word(cls, "__new__") != type_word(object, "__new__"):
             return self.opaque(callee, args, kwargs, "a class whose __new__ was deleted")
         can_init = init is object.__init__ or isinstance(init, types.FunctionType) and self._can_inline(init.__code__, init)
+        base: Any = dict_base(cls)
+        if base is not None and new is dict.__dict__["__new__"] and is_plain_dict_class(cls) \
+                and (can_init or init is base.__init__ and not args and not kwargs):
+            return self._make_dict_instance(cls, base, None if init is base.__init__ else init, args, kwargs)
         if new is not object.__new__ and own_new is None or not is_plain_class(cls) or not can_init:
             return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
         if init is object.__init__ and (args or kwargs):
@@ -189,14 +194,28 @@ class Calls(Objects):
             return made
         return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, discard=True, result=made)
 
+    def _make_dict_instance(self, cls: type, base: Any, init: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """An instance of a subclass of dict or OrderedDict: its contents are a virtual dict among its attributes."""
+        contents = self.virtual(base(), "dict", [], [], cls=base, part=True)
+        made = self.virtual(base.__new__(cls), "instance", [contents], [CONTENTS], cls=cls)
+        if init is None:
+            return made
+        return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, discard=True, result=made)
+
     # ------------------------------------------------------------------------------------------------- functions
     def _call_function(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
         function = callee.obj
         assert isinstance(function, types.FunctionType)
         reason = self._not_inlined(function.__code__, function)
         if reason:
+            if is_expression(function.__code__) and len(args) == 1 and not kwargs:
+                return self.make_generator(callee, args[0])
             return self.opaque(callee, args, kwargs, reason)
         return self._inline(callee, args, kwargs)
+
+    def make_generator(self, function: Value, source: Value) -> Value:
+        """What calling the function of a generator expression makes (no code of it runs yet)."""
+        return self.virtual(function.obj(source.obj), "generator", [function, source])
 
     def _not_inlined(self, code: types.CodeType, function: types.FunctionType) -> str:
         if code.co_flags & _GENERATOR_FLAGS:
@@ -327,6 +346,24 @@ class Calls(Objects):
             self.enter(self.frames[-1])
             return None
 
+    def pure_or_raised(self, error: type[Exception], callee: Value, args: list[Value]) -> Value | Any | None:
+        """`try_pure`, or NULL where the call raises an `error` (and so it does whenever the guards hold)."""
+        depth = len(self.frames)
+        if depth - self.pure_base >= MAX_PURE_DEPTH and self.pure_base:
+            return None
+        try:
+            return self.call_pure(callee, args, {})
+        except Leave as leave:
+            entered = self.frames[depth:]
+            raises = leave.error is not None and issubclass(leave.error, error) and entered and not any(
+                frame.code.handler_of(frame.current.index) for frame in entered) and all(
+                passes_on(frame, leave.error()) for frame in entered[:-1])
+        except UserRaised:
+            raises = False
+        del self.frames[depth:]
+        self.enter(self.frames[-1])
+        return NULL if raises else None
+
     def run_until(self, depth: int) -> None:
         """Interpret until only `depth` frames are left."""
         raise NotImplementedError
@@ -347,7 +384,7 @@ class Calls(Objects):
             self.changed_anything()
         real = self.execute(self.services.call, obj, tuple([arg.obj for arg in args]), {k: value.obj for k, value in kwargs.items()})
         info = OpaqueCall(callee_name(obj), reason, self.builder.file, self.builder.line)
-        return self.result(real, self.builder.call(function, forms, tuple(kwargs), info))
+        return self.result(real, self.builder.call(function, forms, tuple(kwargs), info, native=id(obj) in registry().native))
 
     # ------------------------------------------------------------------------------------------------ attributes
     def access(self, found: Access, owner: Value, name: str) -> Any:
@@ -362,7 +399,7 @@ class Calls(Objects):
             case "call":
                 return self.call(found.value, list(found.args), {})
             case "absent":
-                raise Leave("raised", f"no attribute {name}")
+                raise Leave("raised", f"no attribute {name}", AttributeError)
         return self.opaque_getattr(owner, name, found.reason)
 
     def opaque_getattr(self, owner: Value, name: str, reason: str) -> Value:
@@ -384,9 +421,19 @@ def _leave_to_frame(callee: object, args: list[Value]) -> None:
         raise Leave("frame", f"{callee_name(callee)}: {why}")
 
 
+def is_expression(code: types.CodeType) -> bool:
+    """Whether code is that of a generator expression."""
+    return code.co_name == "<genexpr>" and code.co_flags & _GENERATOR_FLAGS == 0x20 and code.co_argcount == 1
+
+
 def is_plain_class(cls: type) -> bool:
     """Whether instances consist of an instance dict and nothing else, and may be made and dropped unseen."""
     return has_plain_layout(cls) and not hasattr(cls, "__del__") and not getattr(cls, "__abstractmethods__", None)
+
+
+def is_plain_dict_class(cls: type) -> bool:
+    """The same of a subclass of dict or OrderedDict, beside the contents."""
+    return has_instance_dict(cls) and not hasattr(cls, "__del__") and not getattr(cls, "__abstractmethods__", None)
 
 
 def _origin(value: Value) -> str:

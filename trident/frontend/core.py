@@ -257,6 +257,6 @@ class Core:
             return value.origin or f"<{type(value.obj).__name__}>"
         return f"<{getattr(value, 'kind', 'value')}>"
 
-    def abort(self, reason: str, text: str) -> None:
+    def abort(self, reason: str, text: str, error: type[BaseException] | None = None) -> None:
         """Give up the recording before the current instruction (nothing of it may have been executed)."""
-        raise Leave(reason, text)
+        raise Leave(reason, text, error)

@@ -8,7 +8,7 @@ May import: ir, frontend.values, frontend.analysis.
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from trident.frontend.analysis import CodeInfo, Instruction
@@ -76,3 +76,22 @@ class RecordedFrame:
 
 def _object(entry: Entry) -> object:
     return NULL if entry is NULL else entry.obj  # type: ignore[union-attr]
+
+
+_PASSING = frozenset({"CALL", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR",
+                      "DELETE_ATTR", "BEFORE_WITH", "WITH_EXCEPT_START"})
+"""Instructions that only pass on what an inlined callee raises."""
+_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+
+
+def passes_on(frame: RecordedFrame, error: BaseException | None) -> bool:
+    """Whether the pending instruction of a frame passes on what its inlined callee raises."""
+    name = frame.current.name
+    if name in _LOADS:  # `__getattr__` may come next
+        return error is not None and not isinstance(error, AttributeError)
+    if name == "CALL":
+        stack: list[Any] = frame.before
+        callee = next((entry for entry in stack[-frame.current.arg - 2:][:2] if entry is not NULL), None)
+        if callee is not None and type(callee.obj) is BuiltinFunctionType:  # getattr, next: some exceptions mean something to them
+            return error is not None and not isinstance(error, AttributeError | StopIteration)
+    return name in _PASSING

@@ -19,7 +19,7 @@ from trident.frontend.aborts import Leave, RecorderBug
 from trident.frontend.core import Core
 from trident.frontend.frames import Entry
 from trident.frontend.values import Const, Traced, Value, Virtual, describe, is_a
-from trident.frontend.virtuals import C_METHODS, MUTABLE, bind_method, make_function, maker_of
+from trident.frontend.virtuals import C_METHODS, CONTENTS, MUTABLE, contents_of, dict_base, make_function, maker_of
 from trident.ir import NULL, OpaqueCall
 
 # Immutable classes whose instances are promoted by value, and the op that compares; models add theirs.
@@ -262,6 +262,10 @@ class Guarding(Core):
         builder, kind = self.builder, virtual.kind
         if kind == "function":
             return self._make_function(virtual)
+        if kind == "instance":
+            return self._make_instance(virtual)
+        if "part" in virtual.state:
+            raise Leave("unsupported", "the contents of an object escape without it")
         items = [self.item_ssa(item) for item in virtual.items]
         if kind == "tuple":
             made, cls = builder.op("build_tuple", values=items), virtual.state.get("cls", tuple)
@@ -270,8 +274,10 @@ class Guarding(Core):
             if hasattr(cls, "_fields"):  # a named tuple, whose own __new__ may do anything
                 return self.make_call(tuple.__new__, [builder.constant(cls), made], (), "named tuple")
             return self.make_call(cls, [made], (), getattr(cls, "__name__", "tuple"))
-        if kind == "instance":
-            return self._make_instance(virtual, items)
+        if kind == "generator":
+            return self.make_call(types.FunctionType.__call__, items, (), "generator")
+        if kind == "vars":
+            return self.make_call(getattr, [*items, builder.constant("__dict__")], (), "instance dict")
         if kind == "iterator" and virtual.state["pos"] == 0 and virtual.state["how"] in ("seq", "reversed") \
                 and virtual.state.get("start") in (None, len(virtual.items[0].obj)):  # type: ignore[union-attr, arg-type]
             return self.make_call(iter if virtual.state["how"] == "seq" else reversed, items, (), "iterator")
@@ -287,7 +293,7 @@ class Guarding(Core):
             return made if cls is dict else self.make_call(cls, [made], (), cls.__name__)  # type: ignore[attr-defined]
         maker = _C_MAKERS.get(kind)
         if kind == "method" and type(virtual.items[0].obj) in C_METHODS:  # type: ignore[union-attr]
-            maker = bind_method
+            return self.make_call(type(virtual.items[0].obj).__get__, items, (), kind)  # type: ignore[union-attr]
         kwnames: tuple[str, ...] = ()
         if maker is None or any(item is None for item in items):
             present = [item for item in items if item is not None]
@@ -295,17 +301,24 @@ class Guarding(Core):
                 if kind != "cell":
                     raise RecorderBug(f"a virtual {kind} with a missing item")
                 return self.make_call(types.CellType, [], (), "cell")
-            maker = maker_of(virtual)
-        elif kind == "partial":
+            return self.make_call(maker_of(virtual), items, (), kind, native=False)
+        if kind == "partial":
             kwnames = tuple(virtual.keys or ())  # type: ignore[arg-type]
         return self.make_call(maker, items, kwnames, kind)
 
-    def _make_instance(self, virtual: Virtual, items: list[mlir.Value]) -> mlir.Value:
-        """An instance of a plain class; it may be an item of itself, so it escapes before its attributes are set."""
-        builder = self.builder
-        made = self.make_call(object.__new__, [builder.constant(virtual.state["cls"])], (), "instance")
-        for key, item in zip(virtual.keys or (), items, strict=True):
-            self.make_call(object.__setattr__, [made, builder.constant(key), item], (), "instance")
+    def _make_instance(self, virtual: Virtual) -> mlir.Value:
+        """An instance of a plain class, or of a subclass of a dict."""
+        builder, cls = self.builder, virtual.state["cls"]
+        base: Any = dict_base(cls) or object  # type: ignore[arg-type]
+        held = contents_of(virtual)
+        pairs = [] if held is None else [(key, self.item_ssa(item)) for key, item in zip(held.keys or (), held.items, strict=True)]
+        named = [pair for pair in zip(virtual.keys or (), virtual.items, strict=True) if pair[0] is not CONTENTS]
+        attributes = [(name, self.item_ssa(item)) for name, item in named]
+        made = self.make_call(base.__new__, [builder.constant(cls)], (), "instance")
+        for key, item in pairs:
+            self.make_call(base.__setitem__, [made, builder.constant(key), item], (), "instance")
+        for name, item in attributes:
+            self.make_call(object.__setattr__, [made, builder.constant(name), item], (), "instance")
         return made
 
     def _make_function(self, virtual: Virtual) -> mlir.Value:
@@ -314,24 +327,32 @@ class Guarding(Core):
         defaults, kwdefaults, annotations = virtual.items[:3]
         cells = [self.item_ssa(cell) for cell in virtual.items[3:]]
         builder = self.builder
-        if kwdefaults is NULL and annotations is NULL and code.co_name == code.co_qualname:  # type: ignore[attr-defined]
-            parts = [builder.constant(code), builder.constant(globals_), builder.constant(code.co_name),  # type: ignore[attr-defined]
-                     builder.constant(None) if defaults is NULL else self.item_ssa(defaults), builder.op("build_tuple", values=cells)]
-            return self.make_call(types.FunctionType, parts, (), "function")
-        parts = [builder.constant(code), builder.constant(globals_)]
-        parts += [builder.constant(NULL) if item is NULL else self.item_ssa(item) for item in (defaults, kwdefaults, annotations)]
-        return self.make_call(make_function, [*parts, builder.op("build_tuple", values=cells)], (), "function")
+        if annotations is not NULL and not (type(annotations) is Virtual and annotations.kind == "tuple"):
+            parts = [builder.constant(code), builder.constant(globals_)]
+            parts += [builder.constant(NULL) if item is NULL else self.item_ssa(item) for item in (defaults, kwdefaults, annotations)]
+            return self.make_call(make_function, [*parts, builder.op("build_tuple", values=cells)], (), "function", native=False)
+        parts = [builder.constant(code), builder.constant(globals_), builder.constant(code.co_name),  # type: ignore[attr-defined]
+                 builder.constant(None) if defaults is NULL else self.item_ssa(defaults), builder.op("build_tuple", values=cells)]
+        noted: dict[str, mlir.Value] = {}
+        if kwdefaults is not NULL:
+            noted["__kwdefaults__"] = self.item_ssa(kwdefaults)
+        if annotations is not NULL:
+            noted["__annotations__"] = builder.op("build_dict", values=[self.item_ssa(item) for item in annotations.items])  # type: ignore[union-attr]
+        made = self.make_call(types.FunctionType, parts, (), "function")
+        for name, item in noted.items():
+            self.make_call(object.__setattr__, [made, builder.constant(name), item], (), "function")
+        return made
 
     def item_ssa(self, item: Entry) -> Any:
         """The SSA object of an item, None for an empty one."""
         return None if item is NULL else self.ssa(item, "object")  # type: ignore[arg-type]
 
-    def make_call(self, fn: Any, args: list[mlir.Value], kwnames: tuple[str, ...], what: str) -> mlir.Value:
-        """A call that only makes an object; not executed here, because the object exists already."""
+    def make_call(self, fn: Any, args: list[mlir.Value], kwnames: tuple[str, ...], what: str, *, native: bool = True) -> mlir.Value:
+        """A call that only makes an object; not executed here, because the object exists already. native: it runs no Python code."""
         self.effect()
         info = OpaqueCall(getattr(fn, "__qualname__", type(fn).__name__), f"makes a {what} that escapes",
                           self.builder.file, self.builder.line)
-        made = self.builder.call(self.builder.constant(fn), args, kwnames, info)
+        made = self.builder.call(self.builder.constant(fn), args, kwnames, info, native=native)
         # Nothing that counts was changed: exits may follow, and the next state must hold the object instead of a recipe for it.
         self.state_serial = self.effect_serial = 0
         return made

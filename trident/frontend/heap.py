@@ -111,12 +111,12 @@ class Heap(Lifetimes, Guarding):
         self.note_store(owner, key, value, PinKind.DICT)
 
     def write_call(self, fn: Any, args: list[Value], what: str) -> Traced:
-        """Execute a C function for its effect and write it as a call that changes only what the caller notes."""
+        """Execute a C function that runs no Python code and write it as a call that changes only what the caller notes."""
         forms = [self.ssa(arg, "object") for arg in args]
         self.effect()
         obj = self.execute(fn, *[arg.obj for arg in args])
         info = OpaqueCall(getattr(fn, "__qualname__", str(fn)), what, self.builder.file, self.builder.line)
-        return self.result(obj, self.builder.call(self.builder.constant(fn), forms, (), info))
+        return self.result(obj, self.builder.call(self.builder.constant(fn), forms, (), info, native=True))
 
     def dict_items(self, owner: dict[Any, Any], text: str) -> list[tuple[Any, Value]]:
         """All keys and values of a constant dict, in order."""

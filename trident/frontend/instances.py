@@ -17,9 +17,11 @@ import types
 from typing import Any
 
 from trident.frontend.frames import Entry
+from trident.frontend.guards import is_made_anew
 from trident.frontend.heap import Heap
 from trident.frontend.models import registry
 from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.virtuals import dict_base
 from trident.ir import NULL
 
 RUN_TIME = "run-time"
@@ -42,15 +44,27 @@ def has_plain_layout(cls: type) -> bool:
     return bool(cls.__dictoffset__) and cls.__basicsize__ <= PLAIN_SIZE
 
 
+def has_instance_dict(cls: type) -> bool:
+    """Whether attributes of instances live in an ordinary instance dict, and what else there is (the contents of a dict) is apart."""
+    base = dict_base(cls)
+    if base is None:
+        return has_plain_layout(cls)
+    own = [part for part in cls.__mro__ if part not in base.__mro__]
+    return bool(own) and bool(cls.__dictoffset__) and not any(
+        part.__dict__.get("__slots__") or not part.__flags__ & _HEAP_TYPE for part in own)
+
+
 class Instances(Heap):
     """See the module."""
 
     def is_run_time_instance(self, value: Value) -> bool:
         """Whether a value's attributes are to be read when the trace runs; its type is guarded then."""
-        if type(value) is not Traced or RUN_TIME not in value.facts or value.kind != "object" or value.facts.get("constant"):
+        if type(value) is not Traced or value.kind != "object" or value.facts.get("constant"):
             return False
         obj: Any = value.obj
-        if issubclass(type(obj), registry().hooked_types) or not has_plain_layout(type(obj)) or type(obj.__dict__) is not dict:
+        if RUN_TIME not in value.facts and not (value.facts.get("fresh") and is_made_anew(obj)):
+            return False
+        if issubclass(type(obj), registry().hooked_types) or not has_instance_dict(type(obj)) or type(obj.__dict__) is not dict:
             return False
         self.type_of(value)
         return True

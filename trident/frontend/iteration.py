@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend import operators
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
-from trident.frontend.virtuals import deletions, is_disturbed, maker_of
+from trident.frontend.virtuals import contents_of, deletions, is_disturbed, maker_of
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -127,6 +127,8 @@ def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
         case "dict":
             rec.fix_order(value)
             return [Const(key) for key in value.keys or ()]
+        case "set":  # of constants: the order is that of any set that is made of them in the same way
+            return [Const(item) for item in value.obj]  # type: ignore[attr-defined]
         case "range":
             for item in value.items:
                 rec.promote(item, "the length of a range")
@@ -135,6 +137,12 @@ def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
             return _items_of_view(rec, value)
         case "iterator":
             return _exhaust(rec, value)
+        case "generator":
+            from trident.frontend import generators
+
+            return generators.items_of(rec, value)
+        case "instance" if (contents := contents_of(value)) is not None and rec.read_type(type(value.obj), "__iter__") in _C_ITERATORS:
+            return _items_of_virtual(rec, contents)
     return None
 
 
@@ -165,7 +173,7 @@ def _exhaust(rec: Recorder, iterator: Virtual) -> list[Value] | None:
     originals come back if the instruction is left to CPython after all)."""
     rec.may_exit()  # the state of the guards below is that of the untouched iterators
     rec.mutation(iterator)
-    parts = _reachable(rec, iterator)
+    parts = parts_of(rec, iterator)
     saved = [(part, part.obj, dict(part.state), part.items) for part in parts]
 
     def undo() -> None:
@@ -188,13 +196,13 @@ def _exhaust(rec: Recorder, iterator: Virtual) -> list[Value] | None:
     return items
 
 
-def _reachable(rec: Recorder, iterator: Virtual) -> list[Virtual]:
+def parts_of(rec: Recorder, iterator: Virtual) -> list[Virtual]:
     """A virtual iterator and those that it draws from, these first."""
     found: list[Virtual] = []
     for item in iterator.items:
         item = rec.resolve(item)
-        if type(item) is Virtual and item.kind == "iterator":
-            found += [part for part in _reachable(rec, item) if part not in found]
+        if type(item) is Virtual and item.kind in ("iterator", "generator"):
+            found += [part for part in parts_of(rec, item) if part not in found]
     return [*found, iterator]
 
 
@@ -208,9 +216,9 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
         if items is not None:
             return sequence_iterator(rec, rec.virtual_tuple(items))
     if type(value) is Virtual:
-        if value.kind == "iterator":
+        if value.kind in ("iterator", "generator"):
             return value
-        if value.kind in ("tuple", "list", "dict", "range", "view"):
+        if value.kind in ("tuple", "list", "dict", "set", "range", "view"):
             return sequence_iterator(rec, value)
     cls = type(obj)
     if type(value) is Const:
@@ -227,7 +235,12 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
         found = rec.read_type(cls, "__iter__")
         if isinstance(found, types.FunctionType):
             return rec.call(Const(found, f"{cls.__qualname__}.__iter__"), [value], {})
+        if (contents := contents_of(value)) is not None and found in _C_ITERATORS:
+            return sequence_iterator(rec, contents)
     return rec.opaque(Const(iter), [value], {}, f"iteration over a {cls.__name__}")
+
+
+_C_ITERATORS = (dict.__iter__, OrderedDict.__iter__)
 
 
 def sequence_iterator(rec: Recorder, source: Value, how: str = "seq") -> Virtual:
@@ -252,7 +265,7 @@ def advance(rec: Recorder, iterator: Virtual) -> Any:
     if item is END:  # an iterator that has ended stays so, even if its list grows
         rec.drop(iterator)  # it lets go of what it has gone through
         saved = iterator.obj, iterator.state["how"], iterator.items
-        parts = _reachable(rec, iterator)[:-1]  # a zip has taken items of those before the one that ended
+        parts = parts_of(rec, iterator)[:-1]  # a zip has taken items of those before the one that ended
         before = [part.obj for part in parts]
 
         def undo() -> None:

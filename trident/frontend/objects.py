@@ -9,6 +9,7 @@ May import: ir, frontend.{heap,instances,values,models}.
 from __future__ import annotations
 
 import ctypes
+import functools
 import types
 from collections import namedtuple
 from dataclasses import dataclass
@@ -234,6 +235,8 @@ class Objects(Instances):
             return Access("opaque", reason="field of a named tuple") if items is None else Access("value", items[found.__reduce__()[1][0]])
         if kind is types.BuiltinFunctionType or not hasattr(kind, "__get__"):
             return Access("value", Const(found, text))
+        if kind is functools._lru_cache_wrapper:
+            return Access("method", Const(found, text), owner)
         if isinstance(found, types.ClassMethodDescriptorType):
             return Access("value", Const(found.__get__(None, cls), text))
         getter = self.read_type(kind, "__get__")
@@ -247,6 +250,8 @@ class Objects(Instances):
             return Access("value", Const(self.type_of(owner)))
         if name == "__dict__" and type(owner) is Traced and self.is_run_time_instance(owner):
             return Access("value", self.instance_dict(owner))
+        if name == "__dict__" and type(owner) is Virtual and owner.kind == "instance" and type(obj.__dict__) is dict:
+            return Access("value", self.virtual(obj.__dict__, "vars", [owner]))  # type: ignore[attr-defined]
         if type(owner) is not Const:
             return Access("opaque", reason=f"attribute {name} of a run-time object")
         if type(obj) is types.FunctionType and name in _FUNCTION_PARTS:
@@ -270,6 +275,9 @@ class Objects(Instances):
         """`__name__` and the like of a function or class: every word of the object that holds it is pinned."""
         if is_a(obj, type) and not is_mutable_type(obj):
             return Access("value", Const(value, text))
+        if is_a(obj, type) and text.endswith(".__module__"):  # it stands in the class's own dict
+            if type.__dict__["__dict__"].__get__(obj).get("__module__", NULL) is value and self.read_type(obj, "__module__") is value:  # type: ignore[attr-defined]
+                return Access("value", Const(value, text))
         size = type(obj).__basicsize__
         places = [at for at in range(16, size, 8) if ctypes.c_uint64.from_address(id(obj) + at).value == id(value)]
         if not places:
@@ -310,7 +318,7 @@ class Objects(Instances):
                 return Access("value", value.items[("start", "stop", "step").index(name)])
             case "instance":
                 return self._lookup_instance(value, name)
-            case "tuple" | "list" | "dict" | "range" | "view" | "iterator" | "slice":
+            case "tuple" | "list" | "dict" | "set" | "range" | "view" | "iterator" | "slice" | "vars":
                 return self._lookup_instance(value, name)
             case "partial" if name == "func":
                 return Access("value", value.items[0])

@@ -20,6 +20,7 @@ from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.virtuals import contents_of
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -517,6 +518,8 @@ def _truth_object(rec: Recorder, a: Value) -> Value:
             answer = rec.try_pure(Const(found), [a])
             if answer is not None:
                 return truth(rec, answer) if name == "__len__" else answer
+        if (contents := contents_of(a)) is not None and name == "__len__" and found in C_LENGTHS:
+            return Const(bool(contents.items))
         return opaque_truth(rec, a)
     return Const(True)
 
@@ -551,4 +554,16 @@ def length(rec: Recorder, a: Value) -> Value:
         found = rec.read_type(cls, "__len__")
         if isinstance(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None:
             return answer
+        if (contents := contents_of(a)) is not None and found in C_LENGTHS:
+            return Const(len(contents.items))
     return rec.opaque(Const(len), [a], {}, f"length of a {cls.__name__}")
+
+
+def make_set(rec: Recorder, items: list[Value]) -> Any:
+    """A virtual set of constants, in the order in which they were added; NotModelled where one is no constant."""
+    if not all(is_foldable(item) for item in items):
+        return NotModelled
+    return rec.virtual({item.obj for item in items}, "set", list(items))
+
+
+C_LENGTHS = (dict.__len__, OrderedDict.__len__)

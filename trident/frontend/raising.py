@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dis
 import operator
-import types
 from typing import Any
 
 from trident.frontend import iteration
@@ -24,7 +23,7 @@ from trident.frontend.aborts import Leave, UserRaised
 from trident.frontend.analysis import Instruction
 from trident.frontend.calls import Calls
 from trident.frontend.cpython import opcodes
-from trident.frontend.frames import Entry, RecordedFrame
+from trident.frontend.frames import Entry, RecordedFrame, passes_on
 from trident.frontend.handlers.build import dict_pairs
 from trident.frontend.handlers.operators import BINARY_OPS, COMPARE_OPS
 from trident.frontend.operators import BINARY, COMPARE, UNARY
@@ -33,12 +32,8 @@ from trident.ir import NULL, OpaqueCall, exceptions
 
 Operation = tuple[Value, list[Value], dict[str, Value]]
 
-_PASSING = frozenset({"CALL", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR",
-                      "DELETE_ATTR", "BEFORE_WITH", "WITH_EXCEPT_START"})
-"""Instructions that only pass on what an inlined callee raises."""
 _LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "DELETE_FAST"})
 _HANDLED = "an exception that is handled"
-_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _NOT_OURS = (KeyboardInterrupt, MemoryError, RecursionError, GeneratorExit)
 """Exceptions that say more about the moment than about the operation."""
 
@@ -68,14 +63,14 @@ class Raising(Calls):
         # Outside of the `except` blocks: their end would restore the handled exception.
         try:
             error = leaving.error if isinstance(leaving, UserRaised) else None
-            again = self._catch(error)
+            again = self._catch(error, leaving if isinstance(leaving, Leave) else None)
             if again is None:
                 return
             raise again if isinstance(again, UserRaised) else leaving
         finally:
             del leaving
 
-    def _catch(self, error: BaseException | None) -> UserRaised | bool | None:
+    def _catch(self, error: BaseException | None, leave: Leave | None) -> UserRaised | bool | None:
         """Record that the current instruction raises (`error`: already raised by it). None: done; False: not possible; or what it has
         raised when it was executed here."""
         frame = self.frames[-1]
@@ -83,11 +78,17 @@ class Raising(Calls):
             return False
         ins = frame.current
         try:
-            made = self._interpreters_own(frame, ins) if error is None else None
+            made: Any = self._interpreters_own(frame, ins) if error is None else None
+            if leave is not None and leave.error is RuntimeError:  # a model that knows the message
+                made = RuntimeError, leave.text, ""
             if made is not None:
                 cls, text, name = made
-                value = self.opaque(Const(cls), [Const(text)], {"name": Const(name)} if name else {}, _HANDLED)
-                self.raise_value(value)
+                forms = [self.builder.constant(text), *([self.builder.constant(name)] if name else [])]
+                info = OpaqueCall(cls.__name__, _HANDLED, self.builder.file, self.builder.line)
+                self.effect()
+                error = self.execute(cls, text, **({"name": name} if name else {}))
+                made_here = self.builder.call(self.builder.constant(cls), forms, ("name",) if name else (), info, native=True)
+                self.raise_value(self.result(error, made_here))
                 return None
             operation = self._operation(frame, ins)
             if operation is None:
@@ -201,7 +202,7 @@ class Raising(Calls):
         if self.pure_base or isinstance(error, _NOT_OURS):
             return False
         for frame in reversed(self.frames):
-            if frame is not self.frames[-1] and not _passes(frame, error):
+            if frame is not self.frames[-1] and not passes_on(frame, error):
                 return False
             if frame.code.handler_of(frame.current.index) is not None:
                 return True
@@ -265,19 +266,6 @@ def _function_of(ins: Instruction) -> Any:
             return None if ins.arg else operator.contains
     return {"BINARY_SUBSCR": operator.getitem, "DELETE_SUBSCR": operator.delitem, "GET_ITER": iter, "UNARY_NEGATIVE": UNARY["neg"],
             "UNARY_POSITIVE": UNARY["pos"], "UNARY_INVERT": UNARY["invert"]}.get(ins.name)
-
-
-def _passes(frame: RecordedFrame, error: BaseException | None) -> bool:
-    """Whether the pending instruction of a frame passes on what its inlined callee raises."""
-    name = frame.current.name
-    if name in _LOADS:  # `__getattr__` may come next
-        return error is not None and not isinstance(error, AttributeError)
-    if name == "CALL":
-        stack: list[Any] = frame.before
-        callee = next((entry for entry in stack[-frame.current.arg - 2:][:2] if entry is not NULL), None)
-        if callee is not None and type(callee.obj) is types.BuiltinFunctionType:  # getattr, next: some exceptions mean something to them
-            return error is not None and not isinstance(error, AttributeError | StopIteration)
-    return name in _PASSING
 
 
 def stack_after(ins: Instruction, before: list[Entry], result: Entry) -> list[Entry]:

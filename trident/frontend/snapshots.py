@@ -63,6 +63,8 @@ class _Writing:
             # A number that has been an object stays that object.
             return self.slot(value.ssa if value.boxed is None or value.kind == "tensor" else value.boxed, _reliable_type(value))
         assert type(value) is Virtual
+        if value.kind == "generator" and value.escaped is None and value.state.get("stopped"):
+            raise Leave("unsupported", "a generator that was left in the middle")
         if value.kind == "iterator" and is_disturbed(value):
             raise Leave("unsupported", "a dict that changes while it is iterated over")
         if value.escaped is not None:

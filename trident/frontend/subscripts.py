@@ -15,6 +15,7 @@ from trident.frontend.guards import fits
 from trident.frontend.iteration import known_items, load_item
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.virtuals import contents_of
 from trident.ir import NULL, PinKind
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
         found = rec.read_type(type(obj), "__getitem__")
         if isinstance(found, types.FunctionType):
             return rec.call(Const(found), [a, index], {})
+        if (contents := contents_of(a)) is not None and found is dict.__getitem__ and rec.read_type(type(obj), "__missing__") is NULL:
+            return subscript(rec, contents, index)
     return rec.opaque(Const(operator.getitem), [a, index], {}, f"subscript of a {type(obj).__name__}")
 
 
@@ -123,7 +126,7 @@ def can_be_key(rec: Recorder, index: Value) -> bool:
 def _dict_subscript(rec: Recorder, a: Value, index: Value) -> Any:
     found = dict_get(rec, a, index)
     if found is NULL:
-        rec.abort("raised", f"KeyError: {index.obj!r}")
+        rec.abort("raised", f"KeyError: {index.obj!r}", KeyError)
     return found
 
 
@@ -134,6 +137,8 @@ def dict_get(rec: Recorder, a: Value, index: Value) -> Any:
     if not can_be_key(rec, index) or type(a) is Traced and type(index.obj) is not str:
         return NotModelled
     key: Any = rec.promote(index, f"key of {rec.name_of(a)}")
+    if type(a) is Virtual and a.kind == "vars":
+        return vars_item(rec, a, key)
     if type(a) is Virtual:
         where = _find_key(rec, a, key)
         return NULL if where < 0 else a.items[where]
@@ -152,6 +157,14 @@ def dict_get(rec: Recorder, a: Value, index: Value) -> Any:
     text = f"{key!r} in {rec.name_of(a)}"
     rec.guard(rec.builder.op("dict_has", a.ssa, index=at), present, "key", text if present else f"not ({text})")
     return dict_item(rec, a, key) if present else NULL
+
+
+def vars_item(rec: Recorder, a: Virtual, key: str) -> Any:
+    """From the instance dict of a virtual instance; NotModelled where that has escaped."""
+    owner = rec.resolve(a.items[0])
+    if type(owner) is not Virtual:
+        return NotModelled
+    return owner.items[owner.keys.index(key)] if key in (owner.keys or ()) else NULL  # type: ignore[union-attr]
 
 
 def dict_item(rec: Recorder, a: Traced, key: str) -> Traced:
@@ -185,6 +198,9 @@ def store_subscript(rec: Recorder, a: Value, index: Value, item: Value) -> Any:
         found = rec.read_type(type(obj), "__setitem__")
         if isinstance(found, types.FunctionType):
             return rec.call_discard(Const(found), [a, index, item])
+        if contents_of(a) is not None:
+            rec.call(Const(found), [a, index, item], {})
+            return None
     rec.opaque(Const(operator.setitem), [a, index, item], {}, f"item assignment of a {type(obj).__name__}")
     return None
 
@@ -274,18 +290,35 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
         answer = None if items is None else _among(rec, items, item)
         if answer is not None:
             return Const(answer)
+    if type(obj) is set and type(container) is not Virtual and hashes_in_c(item):
+        rec.type_of(container)
+        found = rec.write_call(set.__contains__, [container, item], "membership in a set")
+        rec.mark_type(found, bool)
+        return found
     if type(container) is Virtual and container.kind == "range" and type(item) is Const:
         if all(type(rec.resolve(part)) is Const for part in container.items):
             return Const(item.obj in obj)
     if type(container) is Virtual and container.kind == "view" and container.state["view"] == "keys":
         return contains(rec, container.items[0], item)
-    if type(container) is not Virtual and rec.follows_type(container):
+    if type(container) is Virtual and container.kind == "set" and can_be_key(rec, item):
+        return Const(rec.promote(item, "membership") in obj)
+    if rec.follows_type(container):
         method = rec.read_type(type(obj), "__contains__")
+        if (contents := contents_of(container)) is not None and method is dict.__contains__:
+            return contains(rec, contents, item)
         if isinstance(method, types.FunctionType) and (found := rec.try_pure(Const(method), [container, item])) is not None:
             return operators.truth(rec, found)
     result = rec.opaque(Const(operator.contains), [container, item], {}, f"membership in a {type(obj).__name__}")
     rec.mark_type(result, bool)
     return result
+
+
+def hashes_in_c(value: Value) -> bool:
+    """Whether a value can be looked up in a set or dict without code of Python's."""
+    cls: Any = type(value.obj)
+    if operators.is_immutable(value.obj) and type(value) is Const:
+        return True
+    return type(value) is Const and cls.__hash__ in (object.__hash__, type.__hash__) and cls.__eq__ in (object.__eq__, type.__eq__)
 
 
 def _among(rec: Recorder, items: list[Value], item: Value) -> bool | None:

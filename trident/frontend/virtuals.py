@@ -9,6 +9,7 @@ May import: ir, frontend.values.
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
@@ -146,10 +147,41 @@ def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> objec
     return made
 
 
+class _Contents:
+    """Stands for the contents of an instance of a dict's subclass among the names of its attributes."""
+
+    def __repr__(self) -> str:
+        return "CONTENTS"
+
+    def __copy__(self) -> _Contents:
+        return self
+
+
+CONTENTS = _Contents()
+
+
+def dict_base(cls: type) -> type | None:
+    """dict or OrderedDict, whose methods hold the contents of the instances of a class; None for other classes."""
+    return next((base for base in cls.__mro__ if base is dict or base is OrderedDict), None)
+
+
+def contents_of(value: object) -> Virtual | None:
+    """The virtual dict inside a virtual instance of a dict's subclass."""
+    if type(value) is Virtual and value.kind == "instance" and value.escaped is None and value.keys and value.keys[0] is CONTENTS:
+        return value.items[0]  # type: ignore[no-any-return]
+    return None
+
+
 def _instance(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
-    made = object.__new__(state["cls"])
+    cls: Any = state["cls"]
+    base: Any = dict_base(cls) or object
+    made = base.__new__(cls)
     for name, item in zip(keys, items, strict=True):
-        object.__setattr__(made, name, item)
+        if name is CONTENTS:
+            for key, value in item.items():
+                base.__setitem__(made, key, value)
+        else:
+            object.__setattr__(made, name, item)
     return made
 
 
@@ -175,10 +207,12 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "view": _view,
     "iterator": _iterator,
     "instance": _instance,
+    "generator": lambda items, keys, state: items[0](items[1]),
+    "vars": lambda items, keys, state: items[0].__dict__,
     "super": _super,
     "partial": _partial,
 }
 # Keys of `Virtual.state` that mean something only within one recording.
-_PRIVATE = ("birth", "traced", "content", "deleted", "chunks", "least")
+_PRIVATE = ("birth", "traced", "content", "deleted", "chunks", "least", "stopped")
 C_METHODS = (MethodDescriptorType, WrapperDescriptorType)
-MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance"})
+MUTABLE = frozenset({"list", "dict", "set", "cell", "iterator", "instance", "generator"})

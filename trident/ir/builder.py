@@ -267,9 +267,10 @@ class TraceBuilder:
         self.op("state", values=operands, snapshot=len(self.trace.snapshots) - 1)
 
     # ------------------------------------------------------------------------------------------------------- effects
-    def call(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[builtins.str], info: OpaqueCall) -> ir.Value:
-        """`trident.call`: args must all be objects, keyword arguments last."""
-        self.trace.opaque_calls.append(info)
+    def call(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[builtins.str], info: OpaqueCall, *,
+             native: builtins.bool = False) -> ir.Value:
+        """`trident.call`: args must all be objects, keyword arguments last. native: see `OpaqueCall`."""
+        (self.trace.native_calls if native else self.trace.opaque_calls).append(info)
         return self.op("call", callee, values=args, kwnames=list(kwnames), reason=info.reason)
 
     def call_raises(self, callee: ir.Value, args: Sequence[ir.Value], kwnames: Sequence[builtins.str],

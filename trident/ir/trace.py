@@ -186,7 +186,10 @@ class LaunchSite:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueCall:
-    """A call that the recorder did not look into, for `explain` and `strict`."""
+    """A call of a Python object that the trace makes, for `explain` and `strict`.
+
+    One in `Trace.opaque_calls` was not looked into. One in `Trace.native_calls` runs a C function that executes no Python code, and
+    whose effects the trace knows (it makes an object that escapes, for example)."""
 
     callee: str
     reason: str
@@ -211,6 +214,7 @@ class Trace:
     pins: list[Pin] = field(default_factory=list)
     launches: list[LaunchSite] = field(default_factory=list)
     opaque_calls: list[OpaqueCall] = field(default_factory=list)
+    native_calls: list[OpaqueCall] = field(default_factory=list)
     parent: Snapshot | None = None
 
     @property

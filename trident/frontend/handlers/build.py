@@ -13,6 +13,7 @@ from trident.frontend.analysis import Instruction
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.handlers.operators import make_slice
+from trident.frontend.models import NotModelled
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import make_function
 from trident.ir import NULL
@@ -50,7 +51,10 @@ def build_list(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 def build_set(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """`{a, b}`."""
     items = take(frame, ins.arg)
-    frame.stack.append(rec.opaque(Const(set), [rec.virtual_tuple(items)] if items else [], {}, "makes a set"))
+    made = operators.make_set(rec, [rec.resolve(item) for item in items])
+    if made is NotModelled:
+        made = rec.opaque(Const(set), [rec.virtual_tuple(items)] if items else [], {}, "makes a set")
+    frame.stack.append(made)  # type: ignore[arg-type]
 
 
 @handles("BUILD_MAP")
@@ -119,8 +123,13 @@ def list_append(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 @handles("SET_ADD")
 def set_add(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Add, in a comprehension."""
-    item = frame.pop_value()
-    rec.opaque(Const(set.add), [container_at(rec, frame, ins.arg), item], {}, "add to a set")
+    item, held = frame.pop_value(), container_at(rec, frame, ins.arg)
+    if type(held) is Virtual and held.kind == "set" and type(rec.resolve(item)) is Const and operators.is_immutable(item.obj):
+        rec.mutation(held)
+        rec.execute(set.add, held.obj, item.obj)  # type: ignore[arg-type]
+        held.items.append(item)
+        return
+    rec.opaque(Const(set.add), [held, item], {}, "add to a set")
 
 
 @handles("MAP_ADD")

@@ -62,6 +62,7 @@ class Registry:
         self._frame_readers: dict[int, tuple[object, str, bool]] = {}
         self.constant_types: set[type] = set()
         self.harmless: dict[int, object] = {}
+        self.native: dict[int, object] = {}
         self._getattr: dict[int, tuple[object, Callable[..., Any]]] = {}
 
     def function(self, key: object, model: Model) -> None:
@@ -103,6 +104,11 @@ class Registry:
         for key in keys:
             self.harmless[id(key)] = key
 
+    def native_call(self, *keys: object) -> None:
+        """The same, of C functions that run no Python code: not opaque calls."""
+        for key in keys:
+            self.harmless[id(key)] = self.native[id(key)] = key
+
     def constant_type(self, *types: type) -> None:
         """Exact instances of these types are immutable: operations on constants of them may be folded."""
         self.constant_types.update(types)
@@ -132,6 +138,8 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("containers", ""),
     ("modules", "torch"),
     ("torch_calls", "torch"),
+    ("library", "torch"),
+    ("mappings", ""),
     ("triton", "triton"),
 )
 

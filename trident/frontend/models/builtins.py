@@ -10,7 +10,6 @@ from __future__ import annotations
 import _lsprof
 import abc
 import collections
-import contextvars
 import functools
 import inspect
 import math
@@ -23,13 +22,14 @@ import warnings
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from trident.frontend import iteration, operators, subscripts
+from trident.frontend import generators, iteration, operators, subscripts
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.models.numbers import fold
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL
 
 if TYPE_CHECKING:
+    from trident.frontend.objects import Access
     from trident.frontend.recorder import Recorder
 
 # ---------------------------------------------------------------------------------------------------------- containers
@@ -79,7 +79,11 @@ def _list(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _set(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    return NotModelled if args or kwargs else rec.virtual(set(), "set", [])
+    """A set of constants, added one after another: the order in which they come out again is always the same."""
+    if kwargs or len(args) > 1 or args and type(args[0].obj) not in (list, tuple):
+        return NotModelled
+    items = [rec.resolve(item) for item in rec.known_items(args[0]) or ()] if args else []
+    return NotModelled if args and not items and args[0].obj else operators.make_set(rec, items)
 
 
 def _dict(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
@@ -111,7 +115,7 @@ def _getattribute(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
         return NotModelled
     name = rec.promote(args[1], "attribute name")
     found = rec.lookup_generic(args[0], name, f"{rec.name_of(args[0])}.{name}", fall_back=False)
-    return NotModelled if found.how in ("absent", "opaque") else rec.access(found, args[0], name)
+    return NotModelled if found.how == "opaque" or found.how == "absent" and not rec.pure_base else rec.access(found, args[0], name)
 
 
 def _pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
@@ -121,8 +125,13 @@ def _pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:
         return list(zip(source.keys or (), source.items, strict=True))
     if type(source) is Const and type(source.obj) is dict:
         return rec.dict_items(source.obj, rec.name_of(source))
-    if type(source) is not Virtual or source.kind not in ("list", "tuple", "iterator"):
+    if type(source) is not Virtual or source.kind not in ("list", "tuple", "iterator", "view", "generator"):
         return None
+    if source.kind == "generator":
+        items = rec.known_items(source)
+        if items is None:
+            return None
+        source = rec.virtual_list(items)
     if source.kind == "iterator" and source.state["how"] not in ("zip", "enumerate"):
         return None
     pairs = []
@@ -151,14 +160,14 @@ def _iterator_of(rec: Recorder, value: Value) -> Value | None:
     if type(value) is Virtual and value.kind == "iterator":
         return value
     kinds: tuple[type, ...] = (tuple, list, dict, range, str, bytes, OrderedDict) if type(value) is Const else (tuple, list, dict)
-    known = value.kind in ("tuple", "list", "dict", "range", "view") if type(value) is Virtual else type(value.obj) in kinds
+    known = value.kind in ("tuple", "list", "dict", "set", "range", "view") if type(value) is Virtual else type(value.obj) in kinds
     if type(value) is Traced and type(value.obj) is dict and iteration.traced_pairs(rec, value) is None:
         return None
     if known:
         made = iteration.get_iterator(rec, value)
         assert type(made) is Virtual
         return made
-    method = rec.read_type(type(value.obj), "__iter__") if type(value) is Const and not rec.is_hooked(value) else NULL
+    method = rec.read_type(type(value.obj), "__iter__") if rec.follows_type(value) and not rec.is_hooked(value) else NULL
     if not isinstance(method, types.FunctionType) or rec.pure_base:
         return None
     made = rec.try_pure(Const(method), [value])
@@ -216,6 +225,8 @@ def _any_all(stop_at: bool) -> Model:
     def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         if len(args) != 1 or kwargs or type(args[0]) is Virtual and args[0].kind == "iterator":
             return NotModelled
+        if type(args[0]) is Virtual and args[0].kind == "generator":
+            return _any_all_of(rec, args[0], stop_at)
         items = rec.known_items(args[0])
         if items is None or not all(_has_plain_truth(rec, item) for item in items):
             return NotModelled
@@ -225,6 +236,20 @@ def _any_all(stop_at: bool) -> Model:
         return Const(not stop_at)
 
     return model
+
+
+def _any_all_of(rec: Recorder, generator: Virtual, stop_at: bool) -> Answer:
+    found: list[bool] = []
+
+    def visit(item: Value) -> bool:
+        if not _has_plain_truth(rec, item):
+            rec.abort("unsupported", "the truth of an object")
+        found.append(operators.decide(rec, operators.truth(rec, item)))
+        return found[-1] is stop_at
+
+    if not generators.consume(rec, generator, visit):
+        return NotModelled
+    return Const(stop_at if found and found[-1] is stop_at else not stop_at)
 
 
 # -------------------------------------------------------------------------------------------------- types and attributes
@@ -319,8 +344,8 @@ def _getattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     if found.how == "absent" and len(args) == 3:
         return args[2]
     if found.how == "call" and len(args) == 3:
-        answer = rec.try_pure(found.value, list(found.args))
-        return NotModelled if answer is None else answer
+        answer = _computed(rec, found, args[0])
+        return NotModelled if answer is None else args[2] if answer is NULL else answer
     if found.how == "opaque":
         return rec.opaque(Const(getattr), args, {}, f"attribute {name}: {found.reason}")
     return rec.access(found, args[0], name)
@@ -332,9 +357,30 @@ def _hasattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     found = rec.lookup(args[0], rec.promote(args[1], "attribute name"))
     if found.how in ("value", "method", "absent"):
         return Const(found.how != "absent")
-    if found.how == "call" and rec.try_pure(found.value, list(found.args)) is not None:
-        return Const(True)
-    return NotModelled
+    if found.how == "opaque" and _is_bare_tensor(rec, args[0], args[1].obj):
+        there = rec.write_call(hasattr, args, f"whether a tensor has the attribute {args[1].obj}")
+        rec.mark_type(there, bool)
+        return there
+    answer = _computed(rec, found, args[0]) if found.how == "call" else None
+    return NotModelled if answer is None else Const(answer is not NULL)
+
+
+def _is_bare_tensor(rec: Recorder, value: Value, name: str) -> bool:
+    """Whether only the instance dict of a tensor can have an attribute: looking runs no Python code."""
+    cls = type(value.obj)
+    if not rec.is_hooked(value) or getattr(cls, "__torch_function__", None) is None or type(value) is Virtual:
+        return False
+    return all(rec.read_type(rec.type_of(value), part) is NULL for part in (name, "__getattr__")) and \
+        rec.read_type(cls, "__getattribute__") is object.__getattribute__
+
+
+def _computed(rec: Recorder, found: Access, owner: Value) -> Any:
+    """An attribute that Python code computes; NULL where that says that there is none; None where it cannot be known."""
+    answer = rec.pure_or_raised(AttributeError, found.value, list(found.args))
+    if answer is NULL:  # where a property has raised that, `__getattr__` comes next
+        fallback = rec.read_type(type(owner.obj), "__getattr__")
+        return NULL if fallback is NULL or fallback is found.value.obj else None
+    return answer
 
 
 def _setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
@@ -530,5 +576,4 @@ def register(registry: Registry) -> None:
         registry.never_inline(function, "formats tracebacks")
     for function in _PROTOCOL_USERS:
         registry.never_inline(function, "typing.Protocol looks whether it is below in the stack")
-    registry.harmless_call(id, math.prod, contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, set,
-                           sys.exc_info, sys.exception)
+    registry.harmless_call(math.prod, set, sys.exc_info, sys.exception)

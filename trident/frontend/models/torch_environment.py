@@ -117,7 +117,7 @@ _OPAQUE: dict[str, tuple[str, ...]] = {
     "prints a tensor": ("Tensor.__repr__", "Tensor.__format__"),
     "waits for or asks the device": ("cuda.synchronize", "cuda.current_stream", "cuda.current_device", "cuda.is_available",
                                      "cuda.get_device_properties", "cuda.get_device_capability", "cuda.memory_allocated",
-                                     "cuda.empty_cache", "cuda.is_current_stream_capturing", "cuda._lazy_init"),
+                                     "cuda.empty_cache", "cuda._lazy_init"),
     "works on the Python representation of a tensor": ("Tensor.__deepcopy__", "Tensor.__reduce_ex__", "Tensor.register_hook",
                                                        "Tensor.storage", "Tensor.__array__", "Tensor.__dlpack__", "save", "load"),
     "compiles": ("compile", "jit.script", "jit.trace", "jit.freeze", "export.export"),

@@ -1,0 +1,210 @@
+"""Models of the standard library's and torch's small helpers: mappings of Python, names of classes, context variables, constants.
+
+Owns what is known about calls that have no effect on anything a trace rests on. What must hold: see frontend.models; an answer that is a
+constant is pinned by everything that it was computed from.
+
+May import: torch, ir, frontend.{operators,subscripts,values,models}.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trident.frontend import operators
+from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
+from trident.frontend.values import Const, Traced, Value, is_a
+from trident.ir import NULL
+
+if TYPE_CHECKING:
+    from trident.frontend.recorder import Recorder
+
+
+# ------------------------------------------------------------------------------------------------------------ mappings
+def _item_of_mapping(rec: Recorder, owner: Value, key: Value) -> Any:
+    """`owner[key]` by the class's own `__getitem__`; NULL where that raises KeyError, None where it cannot be known."""
+    if not rec.follows_type(owner):
+        return None
+    found = rec.read_type(type(owner.obj), "__getitem__")
+    return rec.pure_or_raised(KeyError, Const(found), [owner, key]) if isinstance(found, types.FunctionType) else None
+
+
+def _mapping_get(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    """`Mapping.get`"""
+    if not 2 <= len(args) <= 3 or set(kwargs) - {"default"} or len(args) + len(kwargs) > 3:
+        return NotModelled
+    found = _item_of_mapping(rec, args[0], args[1])
+    if found is NULL:
+        return kwargs["default"] if kwargs else args[2] if len(args) == 3 else Const(None)
+    return NotModelled if found is None else found
+
+
+def _mapping_contains(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    """`Mapping.__contains__`"""
+    found = _item_of_mapping(rec, *args) if len(args) == 2 and not kwargs else None
+    return NotModelled if found is None else Const(found is not NULL)
+
+
+def _of_subclass(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
+    """The value under a str key of a constant dict of a subclass, as dict's own methods find it; None where it cannot be known."""
+    if kwargs or not args or type(args[0]) is not Const or type(args[0].obj) in (dict, OrderedDict):
+        return None
+    if not is_a(args[0].obj, dict) or len(args) < 2 or type(rec.resolve(args[1]).obj) is not str:
+        return None
+    if type(rec.resolve(args[1])) is not Const:
+        rec.promote(args[1], f"key of {rec.name_of(args[0])}")
+    key: Any = args[1].obj
+    return rec.read_dict(args[0].obj, key, f"{rec.name_of(args[0])}[{key!r}]")
+
+
+def _dict_get(otherwise: Model) -> Model:
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        found = _of_subclass(rec, args, kwargs) if len(args) <= 3 else None
+        if found is NULL:
+            return args[2] if len(args) == 3 else Const(None)
+        return otherwise(rec, args, kwargs) if found is None else found
+
+    return model
+
+
+def _dict_getitem(otherwise: Model) -> Model:
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        missing = rec.read_type(type(args[0].obj), "__missing__") if args else NULL
+        found = _of_subclass(rec, args, kwargs) if len(args) == 2 and missing is NULL else None
+        if found is NULL:
+            rec.abort("raised", f"KeyError: {args[1].obj!r}", KeyError)
+        return otherwise(rec, args, kwargs) if found is None else found
+
+    return model
+
+
+def _dict_pop(otherwise: Model) -> Model:
+    """Also of a dict that the trace has made and that escaped: nothing that the trace rests on is in it."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        owner = args[0] if args else None
+        if type(owner) is not Traced or not owner.facts.get("new") or type(owner.obj) is not dict or kwargs or len(args) != 3:
+            return otherwise(rec, args, kwargs)
+        if type(args[1].obj) is not str:
+            return NotModelled
+        made = rec.write_call(dict.pop, args, "dict.pop")
+        owner.facts.pop("pairs", None)
+        rec.stores += 1
+        return made
+
+    return model
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+def _str_of_class(otherwise: Model) -> Model:
+    """`str(cls)` of a class whose metaclass writes it as `type` does: from its module and its qualified name."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        cls: Any = args[0].obj if len(args) == 1 and not kwargs else None
+        if type(args[0] if args else None) is not Const or not is_a(cls, type):
+            return otherwise(rec, args, kwargs)
+        meta = type(cls)
+        if rec.read_type(meta, "__str__") is not object.__str__ or rec.read_type(meta, "__repr__") is not type.__repr__:
+            return otherwise(rec, args, kwargs)
+        for name in ("__module__", "__qualname__"):
+            found = rec.lookup(args[0], name)
+            if found.how != "value" or type(found.value) is not Const or type(found.value.obj) is not str:
+                return otherwise(rec, args, kwargs)
+        return Const(rec.execute(str, cls))
+
+    return model
+
+
+# ----------------------------------------------------------------------------------------------------------- constants
+def _made_of_dtype(cls: type) -> Model:
+    """`torch.finfo(dtype)` and `torch.iinfo(dtype)`, which are immutable."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        named = [*args, *kwargs.values()]
+        if len(named) != 1 or set(kwargs) - {"type"} or type(named[0].obj) is not torch.dtype:
+            return NotModelled
+        value = rec.resolve(named[0])
+        if type(value) is Traced:
+            rec.guard_identity(value, f"{rec.name_of(value)} is {value.obj}")
+        return Const(rec.execute(cls, value.obj))
+
+    return model
+
+
+def _cached(rec: Recorder, callee: Value, args: Args, kwargs: Kwargs) -> Answer:
+    """A call of what `functools.lru_cache` has made, answered from its cache: C code only, as long as the entry is there."""
+    wrapper: Any = callee.obj
+    if type(callee) is not Const or not all(map(_is_plain_key, (*args, *kwargs.values()))):
+        return NotModelled
+    before = wrapper.cache_info().hits
+    if rec.pure_base:
+        return NotModelled
+    made = rec.opaque(callee, args, kwargs, "a cache that was not filled")
+    if wrapper.cache_info().hits == before + 1:
+        rec.builder.trace.native_calls.append(rec.builder.trace.opaque_calls.pop())
+    return made
+
+
+def _is_plain_key(value: Value) -> bool:
+    """Whether a value can be a key without code of Python's."""
+    cls: Any = type(value.obj)
+    return operators.is_immutable(value.obj) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
+
+
+# -------------------------------------------------------------------------------------------------------------- devices
+def _dummy(name: str) -> Model:
+    """A class that stands for something that this build of torch lacks: calling it raises."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        rec.abort("raised", f"Tried to instantiate dummy base class {name}", RuntimeError)
+        return NotModelled
+
+    return model
+
+
+def _dummies() -> list[type]:
+    """The classes of torch._C that `torch._utils._dummy_type` has made."""
+    make: Any = getattr(torch._utils, "_dummy_type", None)
+    code = getattr(make("probe").__new__, "__code__", None) if isinstance(make, types.FunctionType) else None
+    return [found for found in vars(torch._C).values()
+            if isinstance(found, type) and code is not None and getattr(found.__dict__.get("__new__"), "__func__", None) is not None
+            and found.__dict__["__new__"].__func__.__code__ is code]  # fmt: skip
+
+
+# C functions that run no Python code and change nothing that a pin or a forwarded value rests on.
+_NATIVE: tuple[Any, ...] = (contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, id)
+_NATIVE_TORCH: tuple[str, ...] = (
+    "_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_cudnn_sdp_enabled",
+    "_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only", "_is_autocast_available", "_cuda_isInBadFork",
+    "_cuda_isCurrentStreamCapturing", "_xpu_isCurrentStreamCapturing", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+    "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_log_api_usage_once", "_get_default_device",
+)  # fmt: skip
+
+
+def register(registry: Registry) -> None:
+    """All of the above."""
+    registry.function(Mapping.get, _mapping_get)
+    registry.function(Mapping.__contains__, _mapping_contains)
+    wrapped: dict[Any, Callable[[Model], Model]] = {dict.get: _dict_get, dict.__getitem__: _dict_getitem, dict.pop: _dict_pop,
+                                                    str: _str_of_class}
+    for function, wrap in wrapped.items():
+        otherwise = registry.find(function)
+        assert otherwise is not None
+        registry.function(function, wrap(otherwise))
+    for cls in (torch.finfo, torch.iinfo):
+        registry.function(cls, _made_of_dtype(cls))
+        registry.constant_type(cls)
+    registry.hook_type(functools._lru_cache_wrapper)
+    registry.hook("call", lambda rec, callee, args, kwargs:
+                  _cached(rec, callee, args, kwargs) if type(callee.obj) is functools._lru_cache_wrapper else NotModelled)
+    for found in _dummies():
+        registry.function(found, _dummy(found.__name__))
+    registry.native_call(*_NATIVE, *[getattr(torch._C, name) for name in _NATIVE_TORCH
+                                     if type(getattr(torch._C, name, None)) is types.BuiltinFunctionType])
+
