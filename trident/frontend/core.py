@@ -82,6 +82,8 @@ class Core:
         self.mutation_serial = 0  # of the last instruction that changed a virtual object
         self.epoch = 0  # number of calls so far that may have changed anything
         self.stores = 0  # number of stores to constants so far: a dict of the trace may be one of them
+        self.run_time_stores = 0  # number of stores so far to attributes of objects that are others at each execution
+        self.frozen: set[int] = set()  # ids of constants that never change, though their types say nothing about that
         self.dead = ""  # why the trace cannot be used, once that is known
         self.executed = 0  # operations executed in this instruction
         self.harmless = False  # whether nobody could notice what was executed in this instruction: it may be executed again

@@ -40,6 +40,8 @@ class Heap(Lifetimes, Guarding):
         self._forward: dict[tuple[int, str], Entry] = {}  # what this trace stored, since the last call that may change anything
         self._stored: set[tuple[int, str]] = set()  # keys that this trace stores to: not to be pinned any more
         self._constants: dict[tuple[int, str], Const] = {}  # so that one read of a key gives one Value
+        self._run_time_stored: set[str] = set()  # names of attributes stored to objects that may be any constant
+        self._instance_dicts: set[int] = set()  # ids of dicts that are known to be instance dicts
         self.overwritten: set[tuple[int, str]] = set()  # pinned keys that the trace itself changes: to be demoted
         self.demoted: set[tuple[int, str]] = getattr(self.options, "demoted", None) or set()
 
@@ -69,7 +71,7 @@ class Heap(Lifetimes, Guarding):
         place = (id(owner), key)
         if place in self._forward:
             return self._forward[place]
-        if place in self.demoted or place in self._stored:
+        if place in self.demoted or place in self._stored or key in self._run_time_stored:
             return self._read_dynamic(owner, key, text)
         known = self._constants.get(place)
         if known is not None:
@@ -120,15 +122,33 @@ class Heap(Lifetimes, Guarding):
 
     def dict_items(self, owner: dict[Any, Any], text: str) -> list[tuple[Any, Value]]:
         """All keys and values of a constant dict, in order."""
-        if any(place[0] == id(owner) for place in self._stored) or any(place[0] == id(owner) for place in self.demoted):
+        if self.is_changed(owner):
             raise Leave("unsupported", f"iteration over {text or 'a dict'} that the trace itself changes")
         flat = tuple(part for item in dict.items(owner) for part in item)
         self.pin(PinKind.DICT_KEYS, owner, "", flat, f"items of {text or 'a dict'}")
         return [(key, Const(value, f"{text}[{key!r}]")) for key, value in dict.items(owner)]
 
+    def is_changed(self, owner: dict[Any, Any]) -> bool:
+        """Whether the trace itself may change a constant dict."""
+        return any(place[0] == id(owner) for place in (*self._stored, *self.demoted)) or self._may_be_stored_to(owner)
+
+    def _may_be_stored_to(self, owner: Any) -> bool:
+        """Whether a constant may be the instance dict of an object that is another one each time, and that the trace stores to."""
+        if not self._run_time_stored or not is_a(owner, dict):
+            return False
+        return id(owner) in self._instance_dicts or not self._run_time_stored.isdisjoint(owner)
+
+    def note_run_time_store(self, name: str) -> None:
+        """The trace has stored to an attribute of an object that may be any of the constants."""
+        self.run_time_stores += 1
+        self._run_time_stored.add(name)
+        for known in (self._forward, self._constants):
+            for place in [place for place in known if place[1] == name]:
+                del known[place]  # type: ignore[attr-defined]
+
     def container_is_empty(self, owner: Any, text: str) -> bool:
         """Whether a constant dict, list or set is empty."""
-        if any(place[0] == id(owner) for place in self._stored):
+        if any(place[0] == id(owner) for place in self._stored) or self._may_be_stored_to(owner):
             raise Leave("unsupported", f"length of {text or 'a container'} that the trace itself changes")
         empty = len(owner) == 0
         self.pin(PinKind.EMPTY, owner, "", empty, f"{text or 'a container'} is {'empty' if empty else 'not empty'}")
@@ -209,6 +229,7 @@ class Heap(Lifetimes, Guarding):
 
     def pin_dict_of(self, obj: Any, held: dict[str, Any], text: str) -> None:
         """That `obj.__dict__` is still this dict, where its address is in the object's header."""
+        self._instance_dicts.add(id(held))
         if not is_mutable_type(type(obj)):
             return
         cls = type(obj)
@@ -216,6 +237,15 @@ class Heap(Lifetimes, Guarding):
         if (offset > 0 or offset == -24) and _word(id(obj) + offset) == id(held):
             self.builder.constant_index(obj)
             self.pin(PinKind.WORD, id(obj) + offset, "", id(held), f"{text}.__dict__ is the same dict")
+
+    def pin_words(self, obj: Any, value: Any, text: str) -> bool:
+        """That every word of a constant that holds an object still does; False if there is none."""
+        places = [at for at in range(16, type(obj).__basicsize__, 8) if _word(id(obj) + at) == id(value)]
+        self.builder.constant_index(obj)
+        self.builder.constant_index(value)
+        for at in places:
+            self.pin(PinKind.WORD, id(obj) + at, "", id(value), f"{text} is the same object")
+        return bool(places)
 
     def pin_function(self, function: types.FunctionType, text: str) -> None:
         """That a constant function still has its code and defaults."""

@@ -57,6 +57,10 @@ def has_instance_dict(cls: type) -> bool:
 class Instances(Heap):
     """See the module."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stores_to: dict[str, int] = {}  # stores to an attribute of a run-time instance, by its name
+
     def is_run_time_instance(self, value: Value) -> bool:
         """Whether a value's attributes are to be read when the trace runs; its type is guarded then."""
         if type(value) is not Traced or value.kind != "object" or value.facts.get("constant"):
@@ -88,10 +92,21 @@ class Instances(Heap):
     def read_instance(self, value: Traced, name: str, text: str) -> Entry:
         """From the instance dict of a run-time instance; NULL if absent."""
         held = self.instance_dict(value)
-        loaded: dict[str, Entry] = value.facts["dict"][2]
-        if name not in loaded:
-            loaded[name] = self.load_key(held, name, text)
-        return loaded[name]
+        loaded: dict[str, tuple[int, Entry]] = value.facts["dict"][2]
+        stamp, entry = loaded.get(name, (-1, NULL))
+        if stamp != self._stores_to.get(name, 0):
+            entry = self.load_key(held, name, text)
+            loaded[name] = self._stores_to.get(name, 0), entry
+        return entry
+
+    def store_instance_item(self, value: Traced, name: str, item: Value, setter: Any) -> None:
+        """`value.name = item` into the instance dict of a run-time instance; nothing of Python's runs."""
+        text = f"{self.name_of(value)}.{name}"
+        self.instance_dict(value)
+        self.write_call(setter, [value, Const(name), item], f"{text} = …")
+        self.note_run_time_store(name)
+        count = self._stores_to[name] = self._stores_to.get(name, 0) + 1
+        value.facts["dict"][2][name] = count, item
 
     def load_key(self, held: Traced, key: str, text: str) -> Entry:
         """The value under a str key of a dict of the trace, guarded to be there or not; NULL if it is not."""

@@ -84,11 +84,11 @@ def traced_pairs(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None
     from trident.frontend.handlers.build import ordered_pairs
 
     known: Any = value.facts.get("pairs")
-    if known is not None and known[0] == (rec.epoch, rec.stores):
+    if known is not None and known[0] == (rec.epoch, rec.stores, rec.run_time_stores):
         return known[1]  # type: ignore[no-any-return]
     pairs = ordered_pairs(rec, value)
     if pairs is not None:
-        value.facts["pairs"] = ((rec.epoch, rec.stores), pairs)
+        value.facts["pairs"] = ((rec.epoch, rec.stores, rec.run_time_stores), pairs)
     return pairs
 
 

@@ -278,14 +278,8 @@ class Objects(Instances):
         if is_a(obj, type) and text.endswith(".__module__"):  # it stands in the class's own dict
             if type.__dict__["__dict__"].__get__(obj).get("__module__", NULL) is value and self.read_type(obj, "__module__") is value:  # type: ignore[attr-defined]
                 return Access("value", Const(value, text))
-        size = type(obj).__basicsize__
-        places = [at for at in range(16, size, 8) if ctypes.c_uint64.from_address(id(obj) + at).value == id(value)]
-        if not places:
+        if not self.pin_words(obj, value, text):
             return Access("opaque", reason="a name that is not found in its object")
-        self.builder.constant_index(obj)
-        self.builder.constant_index(value)
-        for at in places:
-            self.pin(PinKind.WORD, id(obj) + at, "", id(value), f"{text} is {value!r}")
         return Access("value", Const(value, text))
 
     def _slot(self, found: Any, owner: Const, text: str) -> Const | None:
@@ -382,7 +376,7 @@ class Objects(Instances):
             return Access("opaque", reason=f"descriptor {type(of_type).__name__}")
         if not hasattr(obj, "__dict__"):
             return Access("opaque", reason=f"{cls.__qualname__} has no instance dict")
-        return Access("opaque", reason="the object is another one each time") if type(value) is Traced else Access("value", value)
+        return Access("value", value)
 
 
 _FUNCTION_PARTS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})

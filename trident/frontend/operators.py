@@ -210,6 +210,15 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         for key, item in zip(b.keys, b.items, strict=True):
             set_key(a, key, item)
         return a
+    if name == "or" and first is second is dict:
+        pairs = [iteration_pairs(rec, value) for value in (a, b)]
+        if any(found is None for found in pairs):
+            return NotModelled
+        made = rec.virtual_dict([], [])
+        for key, item in (*pairs[0], *pairs[1]):  # type: ignore[misc]
+            made.obj[key] = item.obj  # type: ignore[index]
+            set_key(made, key, item)
+        return made
     if plain == "add" and first is second and first in (tuple, list) and name != "iadd" or name == "iadd" and first is second is tuple:
         left, right = rec.known_items(a), rec.known_items(b)
         if left is None or right is None or len(left) + len(right) > MAX_REPEATED:
@@ -239,6 +248,13 @@ def before_set(rec: Recorder, virtual: Virtual, keys: list[Any]) -> None:
     """To be called before keys of a virtual dict are set: new ones come behind the others."""
     new = all(type(key) in _KEYS and key not in virtual.obj for key in keys)
     rec.mutation(virtual, len(virtual.items) if new else 0)
+
+
+def iteration_pairs(rec: Recorder, value: Value) -> list[tuple[Any, Value]] | None:
+    """Keys, in a guarded order, and values of an exact dict; None where they are not known."""
+    from trident.frontend.handlers.build import ordered_pairs
+
+    return ordered_pairs(rec, value)
 
 
 def set_key(virtual: Virtual, key: object, item: Value) -> None:
@@ -532,7 +548,7 @@ def length(rec: Recorder, a: Value) -> Value:
         answer = registry().try_hooks("length", rec, a)
         if answer is not NotModelled:
             return answer  # type: ignore[no-any-return]
-    if is_foldable(a) or type(a) is Const and type(obj) in (tuple, frozenset, range):
+    if is_foldable(a) or type(a) is Const and (type(obj) in (tuple, frozenset, range) or id(obj) in rec.frozen):
         return Const(rec.execute(len, obj))
     if type(a) is Virtual and a.kind in ("tuple", "list", "dict", "set"):
         return Const(len(obj))

@@ -47,6 +47,9 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
         answer = _dict_subscript(rec, a, index)
         if answer is not NotModelled:
             return answer
+    if type(obj) in _DICTS and type(a) is not Virtual and hashes_in_c(rec.resolve(index)):
+        rec.type_of(a)
+        return rec.write_call(operator.getitem, [a, index], f"subscript of {rec.name_of(a)}")
     if operators.is_foldable(a) and operators.is_foldable(index):
         return Const(rec.execute(operator.getitem, obj, index.obj))
     if rec.follows_type(a):
@@ -146,6 +149,8 @@ def dict_get(rec: Recorder, a: Value, index: Value) -> Any:
         text = f"{rec.name_of(a)}[{key!r}]"
         if type(key) is str:
             return rec.read_dict(obj, key, text)
+        if rec.is_changed(obj):
+            return NotModelled
         for known, item in rec.dict_items(obj, rec.name_of(a)):
             if known is key or known == key:
                 return item
@@ -283,6 +288,11 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
         found = dict_get(rec, container, item)
         if found is not NotModelled:
             return Const(found is not NULL)
+        if type(container) is not Virtual and hashes_in_c(rec.resolve(item)):
+            rec.type_of(container)
+            there = rec.write_call(operator.contains, [container, item], f"membership in {rec.name_of(container)}")
+            rec.mark_type(there, bool)
+            return there
     if type(container) is Const and type(obj) is frozenset and type(item.obj) in (int, str):
         return Const(rec.promote(item, "membership") in obj)
     if type(obj) in (tuple, list):

@@ -17,7 +17,7 @@ from trident.frontend.calls import INLINED
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL, PinKind
 
 if TYPE_CHECKING:
@@ -133,6 +133,9 @@ def store_instance(rec: Recorder, owner: Value, name: str, item: Value, setter: 
         else:
             owner.keys.append(name)
             owner.items.append(item)
+        return
+    if isinstance(owner, Traced):
+        rec.store_instance_item(owner, name, item, setter)
         return
     held = owner.obj.__dict__
     rec.pin_dict_of(owner.obj, held, rec.name_of(owner))

@@ -403,7 +403,9 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 3 or type(args[1]) is not Const or type(args[1].obj) is not str:
         return NotModelled
     owner, name = args[0], args[1].obj
-    if type(owner) is Traced or type(owner) is Virtual and owner.kind != "instance" or is_a(owner.obj, type | types.ModuleType):
+    if type(owner) is Traced and not rec.is_run_time_instance(owner):
+        return NotModelled
+    if type(owner) is Virtual and owner.kind != "instance" or is_a(owner.obj, type | types.ModuleType):
         return NotModelled
     if name == "__class__":
         rec.abort("unsupported", "an assignment to __class__")

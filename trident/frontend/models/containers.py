@@ -144,6 +144,9 @@ def _get(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     found = subscripts.dict_get(rec, args[0], args[1])
     if found is NULL:
         return args[2] if len(args) == 3 else Const(None)
+    if found is NotModelled and type(args[0]) is not Virtual and subscripts.hashes_in_c(rec.resolve(args[1])):
+        rec.type_of(args[0])
+        return rec.write_call(dict.get, args, f"item of {rec.name_of(args[0])}")
     return found  # type: ignore[no-any-return]
 
 

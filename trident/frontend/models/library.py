@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import inspect
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import torch
 
 from trident.frontend import operators
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
-from trident.frontend.values import Const, Traced, Value, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -157,6 +158,31 @@ def _is_plain_key(value: Value) -> bool:
     return operators.is_immutable(value.obj) or cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
 
 
+def _is_known_function(rec: Recorder, value: Value) -> bool:
+    """Whether a function, or the one of a method, is a constant."""
+    return type(value) is Const or type(value) is Virtual and value.kind == "method" and type(rec.resolve(value.items[0])) is Const
+
+
+def _signature(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    """`inspect.signature` of a plain function or of its method: immutable, and computed from its code, defaults and annotations."""
+    function: Any = args[0].obj if len(args) == 1 and not kwargs else None
+    if type(function) is types.MethodType:
+        function = function.__func__
+    if type(function) is not types.FunctionType or not _is_known_function(rec, args[0]):
+        return NotModelled
+    rec.pin_function(function, function.__qualname__)
+    for name, held in (("__dict__", function.__dict__), ("__annotations__", function.__annotations__)):
+        if not rec.pin_words(function, held, f"{function.__qualname__}.{name}"):
+            return NotModelled
+    for name in ("__wrapped__", "__signature__", "__text_signature__", "__partialmethod__", "_partialmethod"):
+        if rec.read_dict(function.__dict__, name, f"{function.__qualname__}.{name}") is not NULL:
+            return NotModelled
+    rec.dict_items(function.__annotations__, f"{function.__qualname__}.__annotations__")
+    made = rec.execute(rec.services.call, inspect.signature, (args[0].obj,), {})
+    rec.frozen.add(id(made.parameters))
+    return Const(made)
+
+
 # -------------------------------------------------------------------------------------------------------------- devices
 def _dummy(name: str) -> Model:
     """A class that stands for something that this build of torch lacks: calling it raises."""
@@ -203,6 +229,7 @@ def register(registry: Registry) -> None:
     registry.hook_type(functools._lru_cache_wrapper)
     registry.hook("call", lambda rec, callee, args, kwargs:
                   _cached(rec, callee, args, kwargs) if type(callee.obj) is functools._lru_cache_wrapper else NotModelled)
+    registry.function(inspect.signature, _signature)
     for found in _dummies():
         registry.function(found, _dummy(found.__name__))
     registry.native_call(*_NATIVE, *[getattr(torch._C, name) for name in _NATIVE_TORCH

@@ -40,12 +40,15 @@ def _setitem(base: Any) -> Model:
         if contents is None or not subscripts.can_be_key(rec, args[1]) or subscripts.reaches(rec, args[2], args[0]):  # type: ignore[arg-type]
             return NotModelled
         owner: Virtual = args[0]  # type: ignore[assignment]
-        if dict_base(type(owner.obj)) is not base:
+        own: object = dict_base(type(owner.obj))
+        if own != base:
             return NotModelled
         key = rec.promote(args[1], "key of a dict")
         rec.mutation(owner)
-        rec.execute(base.__setitem__, owner.obj, key, args[2].obj)
-        base.__setitem__(contents.obj, key, args[2].obj)
+        operators.before_set(rec, contents, [key])
+        store = base.__setitem__
+        rec.execute(store, owner.obj, key, args[2].obj)
+        store(contents.obj, key, args[2].obj)
         operators.set_key(contents, key, args[2])
         return Const(None)
 

@@ -336,6 +336,15 @@ def _cast(name: str, dtype: torch.dtype) -> Method:
     return method
 
 
+def _type(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    """`x.type(dtype)`: `x.to(dtype)`, which is x itself where it has that dtype."""
+    named = _named(args, kwargs, "dtype", "non_blocking")
+    if named is None or type(named.get("dtype", Const(None)).obj) is not torch.dtype:
+        return NotModelled
+    concrete = {key: item.obj for key, item in named.items()}
+    return _convert(rec, value, named, lambda *_: value.obj.type(**concrete))  # type: ignore[attr-defined]
+
+
 def _cpu(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Answer:
     if args or kwargs:
         return NotModelled
@@ -405,6 +414,7 @@ _METHODS: dict[str, Method] = {
     "item": _no_arguments(_item),
     "to": _to,
     "cpu": _cpu,
+    "type": _type,
     "contiguous": _schema_method("contiguous", "memory_format"),
     "copy_": _copy,
     "nonzero": _nonzero,
