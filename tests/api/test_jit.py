@@ -354,3 +354,51 @@ def test_graph_modules() -> None:
     for _ in range(3):
         assert torch.equal(jitted(X), module(X))
     assert trident.explain(jitted).hits >= 1
+
+
+_OBSERVED = """
+import contextlib, torch, trident
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+seen = []
+
+class Operators(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        seen.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+def f(x, y):
+    z = torch.relu(x @ y) * 2.5 + 1
+    return z.view(-1)[0], [z.shape[0]], z.sum().item()
+
+def watched(call):
+    seen.clear()
+    if MODES:
+        with Operators(), Functions():
+            call()
+        return seen[:]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call()
+    return sorted(event.name for event in profile.events())
+
+x, y = torch.randn(3, 4), torch.randn(4, 4)
+expected = watched(lambda: f(x, y))
+assert expected
+with contextlib.nullcontext() if MODES else torch.autograd.forward_ad.dual_level():
+    jitted = []
+    assert watched(lambda: jitted.append(trident.jit(f)) or jitted[0](x, y)) == expected
+    assert watched(lambda: jitted[0](x, y)) == expected
+print("layout", __import__("trident.backend.native.keys").backend.native.keys.current() is not None)
+"""
+
+
+@pytest.mark.parametrize("modes", [True, False])
+def test_nobody_sees_what_trident_tries_out(modes: bool) -> None:
+    """The first function of a process is jitted and called where somebody watches, or inside of a forward-AD level."""
+    assert "layout True" in _python(f"MODES = {modes}\n{_OBSERVED}")

@@ -9,20 +9,20 @@ operator is in it only if its autograd kernel is the generated one, nothing stan
 schema gives fresh tensors; the kernel is compared again at each call, for anyone may register another. Where a fact cannot be
 verified there is no fast path (None), and every call goes through the dispatcher.
 
-May import: errors, native.engine, native.symbols, native.aten_abi. Uses torch.
+May import: errors, native.{engine,symbols,aten_abi,aside}. Uses torch.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from trident.backend.native import aten_abi, engine, symbols
+from trident.backend.native.aside import aside
 from trident.backend.native.aten_abi import AtenSignature, ResultKind
 from trident.errors import UnsupportedTorch
 
@@ -117,20 +117,31 @@ def _autograd_meta(torch: Any) -> int:
                                        and all(_word(t._cdata + at) != 0 for t in leaves)])
 
 
+@contextmanager
+def _dual_level(torch: Any) -> Iterator[int]:
+    """A level of forward-mode differentiation. There is one in a process: the program's is used where that is inside of it."""
+    try:
+        level = torch._C._enter_dual_level()  # torch.autograd.forward_ad would load all decompositions
+    except RuntimeError:
+        yield 0
+        return
+    try:
+        yield level
+    finally:
+        torch._C._exit_dual_level(level=level)
+
+
 def _forward_grad(torch: Any, autograd_meta: int) -> int:
     """A dual tensor beside an ordinary view: the first word that is empty only in the latter is the tangent's."""
     with torch.enable_grad():
         view, leaf = torch.zeros(3).view(3), torch.zeros(3, requires_grad=True)
         result = leaf * 2
-        level = torch._C._enter_dual_level()  # torch.autograd.forward_ad would load all decompositions
-        try:
+        with _dual_level(torch) as level:
             dual = torch._VF._make_dual(torch.zeros(3), torch.ones(3), level=level)
             metas = [_word(t._cdata + autograd_meta) for t in (dual, view, leaf, result)]
             _check("the autograd data", all(metas))
             found = [at for at in range(40, 112, 8)
                      if _word(metas[0] + at) and _word(metas[0] + at + 8) and not any(_word(meta + at) for meta in metas[1:])]
-        finally:
-            torch._C._exit_dual_level(level=level)
     _check("the forward gradient", bool(found))
     return found[0]
 
@@ -223,12 +234,6 @@ def _table_slots(torch: Any) -> tuple[int, int, tuple[int, int]]:
     return slots[1], slots[2], (slots[3] - 8, slots[4] - 8)
 
 
-def _in_a_new_thread(function: Callable[[], Any]) -> Any:
-    """The result of a function that must not see modes and other state of the caller's thread."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(function).result()
-
-
 def _plant() -> KeyLayout | None:
     import torch
 
@@ -251,7 +256,7 @@ def _plant() -> KeyLayout | None:
 def current() -> KeyLayout | None:
     """The verified layout; None where one fact does not hold, and then there is no fast path."""
     symbols.load_libraries()
-    return _in_a_new_thread(_plant)  # type: ignore[no-any-return]
+    return aside(_plant)
 
 
 # The keys of a plain tensor on the CPU and on CUDA (0 until CUDA is in use), and those to dispatch to below autograd. Native code
@@ -266,7 +271,7 @@ def note_devices() -> None:
     for n, (device, ready) in enumerate((("cpu", True), ("cuda", torch.cuda.is_initialized()))):
         if ready and not KEY_WORDS[2 * n]:
             KEY_WORDS[2 * n + 1] = _raw(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device.upper())))
-            KEY_WORDS[2 * n] = _in_a_new_thread(lambda: _raw(torch._C._dispatch_keys(torch.empty(0, device=device))))  # noqa: B023
+            KEY_WORDS[2 * n] = aside(lambda: _raw(torch._C._dispatch_keys(torch.empty(0, device=device))))  # noqa: B023
 
 
 def _is_functional(found: AtenSignature) -> bool:

@@ -23,7 +23,7 @@ Owns them and their names. They are compiled once, on first use, and known to ev
 What must hold: all functions that touch Python objects run with the GIL held; the exit functions leave with it held, having
 released everything that the frame owns.
 
-May import: llvmlite (through emit), emit, engine, frame, pin_layout, callable, symbols, torch_layouts.
+May import: llvmlite (through emit), emit, engine, frame, pin_layout, callable, symbols, torch_layouts, tools, aside.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import Any, Final
 from llvmlite import ir
 
 from trident.backend.native import below, emit, engine, frame, pin_layout, pin_runtime, tools, torch_layouts
+from trident.backend.native.aside import aside
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
 
@@ -534,7 +535,7 @@ def load() -> engine.Compiled:
         define(m)
     compiled = m.compile(opt=2)
     _check_warning_handler(compiled)
-    _check_list(compiled)
+    aside(lambda: _check_list(compiled))
     for name in FUNCTIONS:
         if name in m.ir.globals:  # without a known layout of dispatch keys nobody asks for what needs it
             engine.add_symbol(name, compiled.address(name))

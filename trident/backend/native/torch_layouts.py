@@ -3,7 +3,7 @@
 Owns every struct offset of torch. What must hold: `current()` returns a layout only after each fact has been found true with
 planted values in this very process; everything else takes offsets from here. A mismatch is UnsupportedTorch, never a guess.
 
-May import: errors, native.symbols. Uses torch.
+May import: errors, native.{symbols,aside}. Uses torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from trident.backend.native import engine, symbols
+from trident.backend.native.aside import aside
 from trident.errors import UnsupportedTorch
 
 REFCOUNT: Final = 8
@@ -212,12 +213,10 @@ def _mark(tensor: Any, at: int, mask: int) -> None:
 def wrapped_number(number: float) -> Any:
     """The tensor that a binding makes of a number, as a Python object; usable in and out of inference mode."""
     import torch
-    from torch.utils._python_dispatch import _disable_current_modes
 
     layout = current()
     _check("a wrapped number", layout.wrapped_mask != 0)
-    with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.inference_mode(False):
-        tensor = _plain_number(torch, number)
+    tensor = aside(lambda: _plain_number(torch, number))
     _mark(tensor, layout.wrapped, layout.wrapped_mask)
     return tensor
 
@@ -291,9 +290,13 @@ def _check_headers() -> None:
 @cache
 def current() -> TorchLayout:
     """The verified layout of this process's torch; UnsupportedTorch where one fact does not hold."""
+    symbols.load_libraries()
+    return aside(_probe)
+
+
+def _probe() -> TorchLayout:
     import torch
 
-    symbols.load_libraries()
     with torch.no_grad(), torch.inference_mode(False), torch._C.DisableTorchFunction():
         tensor = _tensor_offset(torch)
         _check_headers()
