@@ -25,6 +25,7 @@ from trident.backend.exits import ExitSite
 from trident.backend.native import tools
 from trident.backend.native.callable import DISABLED, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
+from trident.backend.native.jumps import Jump, run
 from trident.backend.native.resume import call
 from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
@@ -32,8 +33,10 @@ from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
 from trident.frontend.instances import is_generalisable
+from trident.frontend.loops import Onward
 from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, describe_fault
-from trident.ir import PinKind, Trace, rebuild
+from trident.ir import PinKind, Snapshot, Trace, rebuild
+from trident.ir.ops import JUMP
 from trident.ir.pins import holds
 from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
@@ -83,10 +86,10 @@ def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
     return call(function, tuple(args), keywords)
 
 
-def continue_from(site: ExitSite, values: list[object], error: BaseException | None) -> object:
+def continue_from(snapshot: Snapshot | None, values: list[object], error: BaseException | None) -> object:
     """Go on in CPython where a trace was left."""
-    assert site.snapshot is not None
-    frames = rebuild(site.snapshot, values)
+    assert snapshot is not None
+    frames = rebuild(snapshot, values)
     values.clear()  # the frames alone hold them
     return services.resume(frames, error)
 
@@ -130,7 +133,8 @@ class Entry:
         """
         called = function or self.function
         call = UsersCall(lambda: self._leave(called, bound))
-        return carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
+        result = carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
+        return run(result) if type(result) is Jump else result
 
     def _leave(self, function: FunctionType, bound: tuple[object, ...]) -> object:
         """Run a call in CPython."""
@@ -155,7 +159,7 @@ class Entry:
                     return
                 if outcome.abort is not None:
                     self._fix()
-            call.complaint = self._finish(outcome, start, lambda trace: self.scm.add(trace))
+            self._finish(call, outcome, start, lambda trace: self.scm.add(trace))
         finally:
             _recording.release()
 
@@ -166,7 +170,8 @@ class Entry:
             if values is not None:
                 values.clear()
             outcome = recorder.run()
-            call.ended_by(outcome.unwrap)
+            onward = outcome.onward
+            call.ended_by(outcome.unwrap if onward is None else lambda: continue_from(onward.target.snapshot, onward.values, None))
         return outcome
 
     def _faulted(self, call: UsersCall, error: Exception) -> None:
@@ -252,11 +257,12 @@ class Entry:
             if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
                 self.options.demoted.add((id(pin.owner), pin.key))
 
-    def _finish(self, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram], *,
-                bridge: bool = False) -> StrictError | None:
-        """Compile and publish what was recorded; what a strict function raises for it."""
+    def _finish(self, call: UsersCall, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram], *,
+                bridge: bool = False) -> None:
+        """Compile and publish what was recorded. A call that has come to a loop goes on there."""
         record_ms = (time.perf_counter() - start) * 1e3
         complaint: StrictError | None = None
+        program: HostProgram | None = None
         if outcome.abort is not None:
             abort = Abort(outcome.abort.reason, outcome.abort.text, outcome.abort.file, outcome.abort.line)
             complaint = self._aborted(abort, progress=bool(outcome.blamed), bridge=bridge)
@@ -269,13 +275,43 @@ class Entry:
             else:
                 self.failed = 1
         elif outcome.trace is not None:
-            complaint = self._compile(outcome, outcome.trace, record_ms, publish)
-        return complaint
+            program, complaint = self._compile(outcome, outcome.trace, record_ms, publish)
+        call.complaint = call.complaint or complaint
+        if outcome.onward is not None and program is not None:
+            self._go_on(call, outcome.onward, program)
 
-    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]) -> StrictError | None:
+    def _go_on(self, call: UsersCall, onward: Onward, program: HostProgram) -> None:
+        """The call has arrived at the header of a loop. program: of the trace that leads there, or is the loop."""
+        target, values = onward.target, onward.values
+        if program.trace.loops:
+            address = program.address
+        elif target.program is not None:
+            address = _jump_of(program).bridge = target.program.address
+        else:
+            if self._bridges < self.options.max_bridges:
+                self._record_loop(call, onward, _jump_of(program))
+            return
+        jump = Jump((address, values))
+        call.ended_by((lambda: jump) if call.complaint is None else lambda: run(jump))
+
+    def _record_loop(self, call: UsersCall, onward: Onward, site: ExitSite) -> None:
+        """Record the loop that the call has come to. site: where the trace before ends."""
+        target = onward.target
+
+        def publish(trace: Trace) -> HostProgram:
+            target.program = self.scm.attach_bridge(site, trace)
+            onward.header.targets.append(target)
+            return target.program  # type: ignore[no-any-return]
+
+        start = time.perf_counter()
+        recorder = begin_bridge(target.snapshot, onward.values, services, self.options, loop=target)
+        self._finish(call, self._execute(call, recorder, onward.values), start, publish, bridge=True)
+
+    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]
+                 ) -> tuple[HostProgram | None, StrictError | None]:
         if self.options.strict and trace.opaque_calls:
             call = trace.opaque_calls[0]
-            return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
+            return None, StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
                                "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
         label = f"{self.function.__name__}.{len(self.specializations)}"
         try:
@@ -291,8 +327,8 @@ class Entry:
             published = time.perf_counter() - begun - program.compile_seconds
             log.dump(self.options.dump, label, "ll", lambda: program.llvm_ir)
         except Exception as e:  # never the user's fault, never the user's problem
-            return self._aborted(Abort("compile", describe_fault(e), self.function.__code__.co_filename,
-                                       self.function.__code__.co_firstlineno))
+            return None, self._aborted(Abort("compile", describe_fault(e), self.function.__code__.co_filename,
+                                             self.function.__code__.co_firstlineno))
         llvm = program.compile_seconds - program.lowering_seconds
         timing = Timing(record_ms, *(1e3 * seconds for seconds in (passed - start, program.lowering_seconds, llvm, published)))
         self.failed = self.raised = 0
@@ -303,7 +339,7 @@ class Entry:
             log.write("guards", f"{self.name}: {guard.kind}: {guard.text} ({guard.file}:{guard.line})")
         for call in trace.opaque_calls:
             log.write("opaque", f"{self.name}: {call.callee}: {call.reason} ({call.file}:{call.line})")
-        return None
+        return program, None
 
     def _aborted(self, abort: Abort, *, progress: bool = False, bridge: bool = False) -> StrictError | None:
         """Note an abort and its consequences; what a strict function raises for it.
@@ -337,7 +373,7 @@ class Entry:
     # ------------------------------------------------------------------------------------------------------------ exits
     def on_exit(self, site: ExitSite, values: list[object], error: BaseException | None) -> object:
         """A hit left its trace: record a bridge where that pays, else continue in CPython."""
-        call = UsersCall(lambda: continue_from(site, values, error))
+        call = UsersCall(lambda: continue_from(site.snapshot, values, error))
         return carry_out(call, lambda: self._bridge(call, site, values, error), lambda fault: self._faulted(call, fault))
 
     def _bridge(self, call: UsersCall, site: ExitSite, values: list[object], error: BaseException | None) -> None:
@@ -345,7 +381,8 @@ class Entry:
         self.side_exits += 1
         if log.on("exits"):
             log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {describe_error(error)}' if error else ''}")
-        threshold = max(self.options.bridge_threshold, self._patience.get(site, 0))
+        # A loop is left at the latest when it is over: what comes then is the rest of the function.
+        threshold = max(1 if site.trace.loops else self.options.bridge_threshold, self._patience.get(site, 0))
         if error is not None or site.taken < threshold or self.retired or self._bridges >= self.options.max_bridges:
             return
         if not _recording.acquire(blocking=False):
@@ -356,7 +393,7 @@ class Entry:
             outcome = self._execute(call, recorder, values)
             if outcome.abort is not None:  # what raises from here on is tried ever more seldom
                 self._patience[site] = 2 * site.taken + 1
-            call.complaint = self._finish(outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
+            self._finish(call, outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
         finally:
             _recording.release()
 
@@ -369,6 +406,7 @@ class Entry:
         """Drop everything compiled, and the objects that it keeps alive."""
         self.cell.dispatch = 0
         self.specializations.clear()
+        self.options.loops.clear()
         self._patience.clear()
         self._scm = None
 
@@ -392,6 +430,11 @@ class Entry:
         return Explanation(self.name, code.co_filename, code.co_firstlineno, self.cell.hits, self.cell.misses, self.side_exits,
                            tuple(map(_report, self.specializations, range(len(self.specializations)))), tuple(self.aborts),
                            tuple(self.last_misses), status, str(self._scm.selection or "") if self._scm is not None else "")
+
+
+def _jump_of(program: HostProgram) -> ExitSite:
+    """The way out at the end of a trace that leads to the header of a loop."""
+    return next(site for site in reversed(program.exits) if site.what == JUMP and not site.is_raise)
 
 
 def _exit_report(site: ExitSite) -> ExitReport:

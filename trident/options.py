@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 ENVIRONMENT: dict[str, str] = {
     "TRIDENT_LOG": "topic,…[:file] — log topics (see trident.log.TOPICS) to stderr or to a file",
@@ -32,6 +33,7 @@ class Options:
     max_aborts: failed recordings before the function is left to CPython. max_trace_ops: length limit of a trace.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
     generalised: numbers of arguments that are other objects at each call: their attributes are read at run time (by itself too).
+    loops: what is known of the headers of loops (by itself too).
     """
 
     strict: bool = False
@@ -44,11 +46,12 @@ class Options:
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)
     generalised: set[int] = field(default_factory=set, compare=False)
+    loops: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def names(cls) -> frozenset[str]:
         """Names that `trident.jit` accepts."""
-        return frozenset(f.name for f in dataclasses.fields(cls)) - {"demoted", "generalised"}
+        return frozenset(f.name for f in dataclasses.fields(cls)) - {"demoted", "generalised", "loops"}
 
 
 def _default() -> Options:
@@ -71,7 +74,7 @@ def make(**overrides: object) -> Options:
     unknown = sorted(set(overrides) - Options.names())
     if unknown:
         raise TypeError(f"unknown option {', '.join(map(repr, unknown))}; known options: {', '.join(sorted(Options.names()))}")
-    return dataclasses.replace(current(), demoted=set(), generalised=set(), **overrides)  # type: ignore[arg-type]
+    return dataclasses.replace(current(), demoted=set(), generalised=set(), loops={}, **overrides)  # type: ignore[arg-type]
 
 
 @contextmanager

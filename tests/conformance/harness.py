@@ -23,7 +23,7 @@ import torch
 import trident
 from tests.conformance.observing import Observed, difference, observe
 from trident.api import entry_of
-from trident.backend.reference import Miss, SideExit, run_trace
+from trident.backend.reference import Miss, Onward, SideExit, run_trace
 from trident.ir import exceptions, rebuild
 from trident.resuming import continue_frames
 
@@ -125,6 +125,14 @@ def _by_reference(entry: Entry, args: tuple[object, ...], kwargs: dict[str, obje
             continue
         except SideExit as leave:
             left = leave
+        while isinstance(left, Onward):  # at the header of a loop; what comes after that is CPython's
+            loop = next((s.trace for s in entry.specializations if s.trace.parent is left.snapshot), None)
+            if loop is None:
+                break
+            try:
+                return run_trace(loop, left.values)
+            except SideExit as leave:
+                left = leave
         break
     if left is None:
         raise Miss("no specialization applies")

@@ -19,7 +19,7 @@ from torch_mlir import ir as mlir
 
 from trident.boundary import describe_error
 from trident.ir import GuardInfo, Snapshot, Trace, exceptions
-from trident.ir.ops import COMPARISONS
+from trident.ir.ops import COMPARISONS, JUMP
 
 _INT64 = range(-(2**63), 2**63)
 _EXACT = 2**53
@@ -39,6 +39,10 @@ class SideExit(Exception):
     def __init__(self, snapshot: Snapshot, values: tuple[object, ...], reason: str, error: BaseException | None = None) -> None:
         super().__init__(reason)
         self.snapshot, self.values, self.reason, self.error = snapshot, values, reason, error
+
+
+class Onward(SideExit):
+    """A trace that ends at the header of a loop, from which another one goes on."""
 
 
 class _Leave(Exception):
@@ -126,7 +130,10 @@ def _pin(run: _Run, op: mlir.Operation) -> None:
 
 
 def _exit(run: _Run, op: mlir.Operation) -> None:
-    raise _Leave(str(_attr(op, "reason")))
+    reason = str(_attr(op, "reason"))
+    if reason == JUMP and run.state is not None:
+        raise Onward(*run.state, reason)
+    raise _Leave(reason)
 
 
 def _state(run: _Run, op: mlir.Operation, *values: object) -> None:
@@ -169,6 +176,18 @@ def _call_raises(run: _Run, op: mlir.Operation, callee: Callable[..., object], *
 def _add_traceback(run: _Run, op: mlir.Operation, error: BaseException) -> None:
     code, globals_ = (run.trace.constants[_attr(op, name)] for name in ("code", "globals"))
     exceptions.add_traceback(error, code, globals_, _attr(op, "lasti"), _attr(op, "line"))  # type: ignore[arg-type]
+
+
+def _inside(container: Any, index: int) -> int:
+    if not 0 <= index < len(container):
+        raise _Leave("the index is outside")
+    return index
+
+
+def _back(run: _Run, op: mlir.Operation, *values: object) -> None:
+    """What `run_trace` then goes back to is the header."""
+    carries = [view.operation for view in run.trace.block.operations if view.operation.name == "trident.carry"]
+    run.env.update(zip([carry.results[0] for carry in carries], values, strict=True))
 
 
 def _launch(run: _Run, op: mlir.Operation, *values: Any) -> None:
@@ -222,6 +241,8 @@ _OBJECT: dict[str, Callable[..., object]] = {
     "build_slice": lambda run, op, a, b, c: slice(a, b, c),
     "tuple_len": lambda run, op, x: tuple.__len__(x),
     "tuple_item": lambda run, op, x: tuple.__getitem__(x, _attr(op, "item")),
+    "tuple_at": lambda run, op, x, index: tuple.__getitem__(x, _inside(x, index)),
+    "list_at": lambda run, op, x, index: list.__getitem__(x, _inside(x, index)),
     "list_len": lambda run, op, x: len(x),
     "list_item": lambda run, op, x: x[_attr(op, "item")],
     "instance_dict": lambda run, op, x: x.__dict__,
@@ -286,6 +307,7 @@ _EXCEPTIONS: dict[str, Callable[..., object]] = {
 }
 
 RULES: dict[str, Callable[..., object]] = {
+    "carry": lambda run, op, value: value, "loop": lambda run, op: None, "back": _back,
     "constant": _constant, "state": _state, "guard": _guard, "pin": _pin, "exit": _exit, "cell_get": _cell_get,
     "cell_set": _cell_set, "call": _call, "call_raises": _call_raises, "launch": _launch, "add_traceback": _add_traceback, **_EXCEPTIONS,
     **_OBJECT, **_TENSOR, **_ENVIRONMENT, **_ARITHMETIC,
@@ -329,10 +351,10 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
     An exception raised by an op after the entry region is delivered as a SideExit with `error` set.
     """
     run = _Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
-    for op in trace.block.operations:
-        operation = op.operation
-        if operation.name == "func.return":
-            return run.env[operation.operands[0]]
+    operations = [view.operation for view in trace.block.operations]
+    at = 0
+    while operations[at].name != "func.return":
+        operation = operations[at]
         try:
             _execute(run, operation)
         except _Leave as e:
@@ -345,7 +367,8 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
             if run.state is None:
                 raise
             raise SideExit(*run.state, "exception", e) from None
-    raise AssertionError("a trace without return")
+        at = at + 1 if operation.name != "trident.back" else next(n for n, op in enumerate(operations) if op.name == "trident.loop")
+    return run.env[operations[at].operands[0]]
 
 
 def first_failure(trace: Trace, args: tuple[object, ...]) -> GuardInfo | None:

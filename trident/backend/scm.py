@@ -28,7 +28,8 @@ from trident.backend.selection import Selection
 from trident.ir.trace import GuardInfo, Trace
 
 Handler = Callable[[ExitSite, list[object], BaseException | None], object]
-"""handler(site, values, error): goes on after a side exit, and may empty the list. Its result is the call's result."""
+"""handler(site, values, error): goes on after a side exit, and may empty the list. Its result is the call's result, or a
+`native.jumps.Jump` to the program that goes on."""
 
 _LINEAR: Final = 2  # roots up to which they are simply tried one after the other
 _SMALL: Final = 150  # lines of LLVM text up to which the optimiser is worth its time
@@ -101,7 +102,7 @@ class HostProgram:
             entries = self._words([word for entry in state.entries for word in entry])
             states += [ctypes.addressof(entries), len(state.entries)]
         return self._words([len(lowered.slot_kinds), ctypes.addressof(kinds), base, ctypes.addressof(self._words(states)),
-                            id(self._handler)])
+                            id(self._handler), int(self.trace.parent is not None)])
 
     @property
     def llvm_ir(self) -> str:

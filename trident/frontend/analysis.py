@@ -25,7 +25,8 @@ class Instruction:
     """One logical instruction: prefixes, the instruction and its inline caches.
 
     target: index of the jump target, -1 without one. live: bit i set if localsplus[i] may be read from here on. kwnames: of a
-    CALL. at: byte offset of the instruction itself, behind its prefixes. index: its own position.
+    CALL. at: byte offset of the instruction itself, behind its prefixes. index: its own position. header: an instruction behind it
+    jumps here.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Instruction:
     kwnames: tuple[str, ...] = ()
     data: Any = None
     at: int = 0
+    header: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +67,14 @@ class CodeInfo:
     n_locals: int
     loops: list[tuple[int, int]] = field(default_factory=list)  # (header index, index of the backward jump)
     unsupported: str = ""  # an instruction that cannot be recorded at all, "" if there is none
+
+    def stored_around(self, index: int, headers: Any) -> set[int]:
+        """Numbers of the locals that are stored in those loops around an instruction that have one of these headers."""
+        found: set[int] = set()
+        for header, back in self.loops:
+            if header in headers and header <= index <= back:
+                found |= {i.arg for i in self.instructions[header:back + 1] if "w" in (opcodes.LOCAL_ACCESS.get(i.name) or "")}
+        return found
 
     def handler_of(self, index: int) -> ExceptionRange | None:
         """The innermost exception range that covers an instruction."""
@@ -108,6 +118,8 @@ def _analyse(code: CodeType) -> CodeInfo:
     names = localsplus_names(code)
     info = CodeInfo(code, instructions, {i.offset: i.index for i in instructions}, ranges, names, len(names))
     info.loops = [(i.target, i.index) for i in instructions if 0 <= i.target <= i.index]
+    for header, _ in info.loops:
+        instructions[header].header = True
     info.unsupported = next((i.name for i in instructions if i.name in opcodes.UNSUPPORTED), "")
     _liveness(info)
     return info

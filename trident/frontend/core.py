@@ -93,6 +93,7 @@ class Core:
         self.births = 0  # virtual objects made
         self.pure_births = 0  # its value when the effect-free code began
         self.guard_count = 0
+        self.branches = 0  # guards on the outcomes of conditions
         self.identified: dict[Any, object] = {}  # number of an argument (-1: something else) -> the object it is guarded to be
         self.equal_to: dict[int, Traced] = {}  # id of a Const that stands for an object that is only equal to it -> that object
         self.hoist_epoch = 0 if not bridge else -1  # epoch for which the builder has a place to hoist to
@@ -189,6 +190,7 @@ class Core:
         """`trident.guard` (kind: key of ops.GUARD_KINDS; text: a Python-like condition that held)."""
         self.may_exit()
         self.guard_count += 1
+        self.branches += kind == "branch"
         self.builder.guard(cond, expected, self.info(text, kind))
 
     def write_pin(self, kind: PinKind, owner: object, key: str, expected: object, text: str) -> None:

@@ -23,7 +23,7 @@ class RecordedFrame:
     """One frame. locals: localsplus. pc: index of the next instruction in `code.instructions`."""
 
     __slots__ = ("before", "builtins", "cached_state", "code", "current", "discard", "function", "globals", "is_call", "locals",
-                 "pc", "pops", "resume_at", "result", "stack")
+                 "pc", "pops", "resume_at", "result", "stack", "visits")
 
     def __init__(self, function: Value, code: CodeInfo, locals_: list[Entry]) -> None:
         obj = function.obj
@@ -41,6 +41,7 @@ class RecordedFrame:
         self.resume_at = -1
         self.result: Value | None = None
         self.cached_state: Any = None
+        self.visits: dict[int, Any] = {}  # by index of a loop's header (see loops.py)
 
     def pop(self) -> Entry:
         """The top of the operand stack."""

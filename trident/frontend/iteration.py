@@ -1,9 +1,11 @@
 """Iteration over Values: known items, virtual iterators, opaque iterators.
 
-Owns the virtual "iterator" kind. state: how, pos, and per `how`: zip (strict), enumerate (start). What must hold: all guards of
+Owns the virtual "iterator" kind. state: how, pos, and per `how`: zip (strict), enumerate (start). In a loop the position is a
+run-time value, so an item instead of `pos`: "count" (current, stop, step of a range), "at" (index, list or tuple), "counted" (what is
+enumerated, count). What must hold: all guards of
 a step come before its first change; the concrete iterator advances exactly once per step, in step with the virtual one.
 
-May import: ir, frontend.{operators,values,models}.
+May import: ir, frontend.{operators,guards,frames,values,models}.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend import operators
+from trident.frontend.frames import Entry
+from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.frontend.virtuals import contents_of, deletions, is_disturbed, maker_of
+from trident.ir import NULL
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -32,6 +37,8 @@ END = _End()
 SENTINEL = object()  # what `next(it, SENTINEL)` yields at the end, in traces
 _PLAIN_SEQUENCES = (tuple, str, bytes, range)
 MAX_KNOWN = 4096  # items of one container that the trace knows one by one (every snapshot lists them)
+UNROLLED = 64  # iterations up to which a loop whose number of iterations is a constant becomes straight code
+_SHORT_TUPLE = 16  # items of a run-time tuple that are gone through one by one
 _DICTS: tuple[dict[str, int], ...] = ({}, OrderedDict())
 _SIZED = (dict, OrderedDict, *(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items())))
 
@@ -226,7 +233,7 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
             return sequence_iterator(rec, value)
     elif cls in (tuple, list):
         rec.type_of(value)
-        if cls is tuple:
+        if cls is tuple and len(obj) <= _SHORT_TUPLE:
             known_items(rec, value)
         return sequence_iterator(rec, value)
     elif cls is dict and type(value) is Traced and traced_pairs(rec, value) is not None:
@@ -303,7 +310,13 @@ def step(rec: Recorder, iterator: Virtual) -> Any:
             if isinstance(part, Value):
                 item = rec.virtual_tuple([Const(pos + state["start"]), part])  # type: ignore[operator]
         case "zip":
-            item = _zip_item(rec, iterator)
+            return _zip_item(rec, iterator)
+        case "count":
+            return _count(rec, iterator)
+        case "at":
+            return _item_at(rec, iterator)
+        case "counted":
+            return _counted(rec, iterator)
         case _:
             item = END
     if item is not None and item is not END:
@@ -311,8 +324,131 @@ def step(rec: Recorder, iterator: Virtual) -> Any:
     return item
 
 
+def _count(rec: Recorder, iterator: Virtual) -> Any:
+    """The next number of a range whose position is a run-time value."""
+    current, stop, stride = (rec.resolve(item) for item in iterator.items)
+    assert type(stride) is Const
+    if type(current) is Const and type(stop) is Const:
+        if not (current.obj < stop.obj if stride.obj > 0 else current.obj > stop.obj):
+            return END
+    elif not operators.decide(rec, operators.compare(rec, "lt" if stride.obj > 0 else "gt", current, stop)):
+        return END
+    iterator.items = [_add(rec, current, stride), stop, stride]
+    return current
+
+
+def _add(rec: Recorder, a: Value, b: Const) -> Value:
+    if type(a) is Const:
+        return Const(a.obj + b.obj)
+    return operators.binary(rec, "add", a, b)  # type: ignore[no-any-return]
+
+
+def _item_at(rec: Recorder, iterator: Virtual) -> Any:
+    """The item of a list or tuple at a run-time position."""
+    index, source = (rec.resolve(item) for item in iterator.items)
+    cls = rec.type_of(source).__name__
+    owner, at, obj = rec.ssa(source, "object"), rec.ssa(index, "int"), source.obj
+    more = index.obj < len(obj)
+    cond = rec.builder.op("lt_int", at, rec.builder.op(f"{cls}_len", owner))
+    rec.guard(cond, more, "length", f"{rec.name_of(index)} {'<' if more else '>='} len({rec.name_of(source)})")
+    if not more:
+        return END
+    item = Traced(obj[index.obj], rec.op(f"{cls}_at", owner, at))
+    iterator.items = [_add(rec, index, Const(1)), source]
+    return rec.inherit(item, source) if type(source) is Traced else item
+
+
+def _counted(rec: Recorder, iterator: Virtual) -> Any:
+    part, count = (rec.resolve(item) for item in iterator.items)
+    if rec.mutation_serial != rec.serial:
+        rec.may_exit()  # before the part changes
+    item = step(rec, part)  # type: ignore[arg-type]
+    if not isinstance(item, Value):
+        return item
+    iterator.items = [part, _add(rec, count, Const(1))]
+    return rec.virtual_tuple([count, item])
+
+
+def is_unrolled(rec: Recorder, iterator: Value) -> bool:
+    """Whether a `for` over this iterator becomes straight code: what it runs over is known to the trace, and short or made of objects."""
+    iterator = rec.resolve(iterator)
+    if type(iterator) is not Virtual or iterator.kind != "iterator":
+        return False
+    match iterator.state["how"]:
+        case "count" | "at":
+            return False
+        case "enumerate" | "counted":
+            return is_unrolled(rec, iterator.items[0])
+        case "zip":
+            return any(is_unrolled(rec, part) for part in iterator.items)
+        case "seq":
+            return _is_unrolled_source(rec, rec.resolve(iterator.items[0]))
+    return True
+
+
+def _is_unrolled_source(rec: Recorder, source: Value) -> bool:
+    obj: Any = source.obj
+    if type(obj) is range:
+        if not all(map(fits, (obj.start, obj.stop, obj.step))) or obj.step not in _STRIDES:
+            return True
+        constant = type(source) is Const or all(type(rec.resolve(item)) is Const for item in source.items)  # type: ignore[attr-defined]
+        return constant and len(obj[:UNROLLED + 1]) <= UNROLLED
+    if type(source) is Const and type(obj) is list:
+        return not rec.list_is_dynamic(obj)
+    return type(source) is not Traced or type(obj) is not list and (type(obj) is not tuple or len(obj) <= _SHORT_TUPLE)
+
+
+_STRIDES = range(-(2**31), 2**31)
+
+
+def make_positions_varying(rec: Recorder, iterator: Entry, varying: dict[int, Const]) -> None:
+    """Turn an iterator that is not unrolled into the form whose position is an item; positions that are constants go into `varying`."""
+    iterator = iterator if iterator is NULL else rec.resolve(iterator)  # type: ignore[arg-type]
+    if type(iterator) is not Virtual or iterator.kind != "iterator" or is_unrolled(rec, iterator):
+        return
+    state = iterator.state
+    if state["how"] in ("enumerate", "counted", "zip"):
+        for part in iterator.items[:1] if state["how"] != "zip" else iterator.items:
+            make_positions_varying(rec, part, varying)
+    match state["how"]:
+        case "enumerate":
+            position: Value = Const(state["pos"] + state["start"])
+            iterator.items, iterator.state = [iterator.items[0], position], {"how": "counted", "pos": 0}
+        case "seq":
+            position = _convert_sequence(rec, iterator)
+        case "count" | "at":
+            position = rec.resolve(iterator.items[0])
+        case "counted":
+            position = rec.resolve(iterator.items[1])
+        case _:
+            return
+    if type(position) is Const:
+        varying[id(position)] = position
+    rec.snapshots.invalidate()
+
+
+def _convert_sequence(rec: Recorder, iterator: Virtual) -> Value:
+    source, pos = rec.resolve(iterator.items[0]), iterator.state["pos"]
+    obj: Any = source.obj
+    position: Value = Const(pos)
+    if type(obj) is range:
+        start, stop, stride = map(rec.resolve, source.items) if type(source) is Virtual else map(Const, (obj.start, obj.stop, obj.step))
+        stride = Const(rec.promote(stride, "the step of a range"))
+        shift = pos * stride.obj
+        position = Const(start.obj + shift) if type(start) is Const else operators.binary(rec, "add", start, Const(shift))
+        iterator.items = [position, stop, stride]
+    else:
+        if type(source) is Const:
+            source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
+        iterator.items = [position, source]
+    iterator.state = {"how": "count" if type(obj) is range else "at", "pos": 0}
+    return position
+
+
 def _zip_item(rec: Recorder, iterator: Virtual) -> Any:
     parts = [rec.resolve(part) for part in iterator.items]
+    if rec.mutation_serial != rec.serial:
+        rec.may_exit()  # before the first part changes
     if not all(type(part) is Virtual and part.kind == "iterator" for part in parts):
         return None
     items = []
@@ -342,8 +478,8 @@ def _sequence_item(rec: Recorder, source: Value, pos: int) -> Any:
     if type(source) is Traced and type(obj) is not dict:
         rec.type_of(source)
         more = pos < len(obj)
-        if type(obj) is list:
-            counted = rec.builder.op("list_len", source.ssa)
+        if type(obj) is list or type(obj) is tuple and "length" not in source.facts:
+            counted = rec.builder.op(f"{type(obj).__name__}_len", source.ssa)
             cond = rec.builder.op("lt_int", rec.builder.int(pos), counted)
             rec.guard(cond, more, "length", f"{pos} {'<' if more else '>='} len({rec.name_of(source)})")
         return load_item(rec, source, pos) if more else END

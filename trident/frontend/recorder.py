@@ -30,7 +30,8 @@ from trident.frontend.core import Services, users_part
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.instances import RUN_TIME
-from trident.frontend.raising import Raising, stack_after
+from trident.frontend.loops import Ended, Looping, Onward, Target
+from trident.frontend.raising import stack_after
 from trident.frontend.snapshots import Reviver
 from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, Snapshot, Trace, TraceBuilder
@@ -45,6 +46,7 @@ class Options(Protocol):
     demoted: set[tuple[int, str]]  # (id(dict or list or cell), key) whose values are read when the trace runs
     generalised: set[int]  # numbers of the arguments that are other objects at each call
     max_trace_ops: int
+    loops: dict[Any, Any]  # headers of loops by what they are known by (see loops.py); without it, loops are unrolled
 
 
 MAX_INSTRUCTIONS = 200_000
@@ -60,7 +62,8 @@ class Outcome:
     overwritten: (id, key) of pinned places that the trace itself changes: a trace that reads them dynamically is needed
     (`options.demoted`), this one would miss at its second execution. blamed: the inlined function that ended the recording,
     "" if it was none; it is an opaque call from now on, so that the next recording gets further. identified: number of an
-    argument -> the object that the trace guards it to be.
+    argument -> the object that the trace guards it to be. onward: the call is not over: it goes on at the header of a loop (`trace`
+    leads there), and there is neither result nor error yet.
     """
 
     result: object = None
@@ -70,6 +73,7 @@ class Outcome:
     overwritten: set[tuple[int, str]] = field(default_factory=set)
     blamed: str = ""
     identified: dict[int, object] = field(default_factory=dict)
+    onward: Onward | None = None
 
     def unwrap(self) -> object:
         """The result, or raise what the call raised."""
@@ -82,7 +86,7 @@ class Outcome:
             del error
 
 
-class Recorder(Raising):
+class Recorder(Looping):
     """Interprets frames. See the module."""
 
     step_depth = 0  # number of frames when the current instruction began
@@ -100,7 +104,6 @@ class Recorder(Raising):
         ins = frame.code.instructions[frame.pc]
         frame.current = ins
         frame.before = frame.stack.copy()
-        frame.pc += 1
         if not self.pure_base:
             self.serial += 1
             self.executed = 0
@@ -108,6 +111,11 @@ class Recorder(Raising):
             self.last_result = None
             if self.undo:
                 self.undo.clear()
+            self.builder.line = ins.line
+            if ins.header:
+                self.arrive(frame, ins)
+            self.started = True
+        frame.pc += 1
         self.call_instruction = False
         self.pending = None
         self.builder.line = ins.line
@@ -141,6 +149,8 @@ class Recorder(Raising):
                 abort = ("length", f"{limit} instructions") if self.serial >= limit else ("internal", self.dead)
                 if answer(watched, False):
                     abort = ("frame", "a tool that traces or profiles was installed")
+        except Ended:
+            return self._go_on()
         except Leave as leave:
             abort, unsettled = (leave.reason, leave.text), True
         except UserRaised as raised:
@@ -178,6 +188,13 @@ class Recorder(Raising):
         answer(self.release, None)
         return outcome
 
+    def _go_on(self) -> Outcome:
+        """The trace has ended at the header of a loop."""
+        self.identified.pop(-1, None)
+        outcome = Outcome(trace=self.complete, overwritten=self.overwritten, identified=self.identified, onward=self.onward)
+        answer(self.release, None)
+        return outcome
+
     def release(self) -> None:
         """Drop every reference to the program's objects, and the recorder's own cycle: lifetimes must not wait for the collector."""
         for frame in self.frames:
@@ -188,6 +205,7 @@ class Recorder(Raising):
         self.returned = self.last_result = self.final = None
         self.pending = None
         self.handled.clear()
+        self.own_frame = self.onward = self.complete = None
         self.forget()
         self.equal_to.clear()
         self.snapshots.close()
@@ -336,12 +354,13 @@ def _reads_globals(info: Any) -> bool:
                for ins in info.instructions)
 
 
-def begin_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None) -> Recorder:
+def begin_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None, *,
+                 loop: Target | None = None) -> Recorder:
     """A recorder that is about to continue from a side exit; see `begin`. values: the boxed operands of the exit's state. Whoever
-    runs it empties the list before, so that the frames alone hold them."""
+    runs it empties the list before, so that the frames alone hold them. loop: what the trace is to be, if the snapshot is of a header."""
     builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
     rec = Recorder(builder, services, options, bridge=True)
-    reviver = Reviver(snapshot, values, builder)
+    reviver = Reviver(snapshot, values, builder, rec.begin_loop(loop) if loop is not None else None)
     rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
     if getattr(options, "generalised", ()):
         reviver.mark(RUN_TIME)

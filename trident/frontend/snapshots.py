@@ -8,6 +8,7 @@ May import: ir, frontend.{aborts,chunks,frames,lifetimes,values,virtuals}.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch_mlir import ir as mlir
@@ -29,6 +30,8 @@ class _Writing:
 
     def __init__(self, equal_to: dict[int, Traced], chunker: Chunker) -> None:
         self.equal_to, self.chunker = equal_to, chunker
+        self.varying: dict[int, mlir.Value] = {}  # ids of constants that are operands nevertheless
+        self.objects: list[object] | None = None  # those of the operands, where they are wanted (a kept one would keep them alive)
         self.operands: list[mlir.Value] = []
         self.types: list[type | None] = []
         self.made: dict[int, Recipe] = {}
@@ -40,8 +43,10 @@ class _Writing:
         other.made, other.frames = dict(self.made), self.frames[:]
         return other
 
-    def slot(self, ssa: mlir.Value, known: type | None) -> Slot:
+    def slot(self, ssa: mlir.Value, known: type | None, obj: object) -> Slot:
         self.operands.append(ssa)
+        if self.objects is not None:
+            self.objects.append(obj)
         self.types.append(known)
         return Slot(len(self.operands) - 1)
 
@@ -55,13 +60,16 @@ class _Writing:
 
     def _recipe(self, value: Value) -> Recipe:
         if type(value) is Const:
+            if id(value) in self.varying:
+                return self.slot(self.varying[id(value)], type(value.obj), value.obj)
             return Known(value.obj) if id(value) not in self.equal_to else self.recipe(self.equal_to[id(value)])
         if type(value) is Traced:
             constant = value.facts.get("constant") if value.facts else None
             if constant is not None and id(constant) not in self.equal_to:
                 return Known(constant.obj)
             # A number that has been an object stays that object.
-            return self.slot(value.ssa if value.boxed is None or value.kind == "tensor" else value.boxed, _reliable_type(value))
+            ssa = value.ssa if value.boxed is None or value.kind == "tensor" else value.boxed
+            return self.slot(ssa, _reliable_type(value), value.obj)
         assert type(value) is Virtual
         if value.kind == "generator" and value.escaped is None and value.state.get("stopped"):
             raise Leave("unsupported", "a generator that was left in the middle")
@@ -69,7 +77,7 @@ class _Writing:
             raise Leave("unsupported", "a dict that changes while it is iterated over")
         if value.escaped is not None:
             traced = value.state.get("traced")
-            return self.slot(value.escaped, type(value.obj)) if traced is None else self.recipe(traced)  # type: ignore[arg-type]
+            return self.slot(value.escaped, type(value.obj), value.obj) if traced is None else self.recipe(traced)  # type: ignore[arg-type]
         if "source" in value.state:  # the order of its keys is not guarded
             items = (value.state["source"], *value.items)
             return Build(OrderedLike(tuple(value.keys or ())), tuple(self.recipe(item) for item in items), "dict")  # type: ignore[arg-type]
@@ -113,8 +121,21 @@ class SnapshotWriter:
             offset, stack, live = inner.current.offset, inner.before, inner.current.live
         assert stack is not None
         _add(writing, inner, offset, stack, live)
-        snapshot = Snapshot(tuple(writing.frames), recorder.builder.line, recorder.builder.file, tuple(writing.types))
-        return snapshot, writing.operands
+        return self._finished(writing), writing.operands
+
+    def take_general(self, varying: dict[int, mlir.Value]) -> tuple[Snapshot, list[mlir.Value], list[object]]:
+        """The snapshot before the current instruction, with some constants (by id) as operands. With the operands' objects."""
+        frames = self._recorder.frames
+        writing = _Writing(self._recorder.equal_to, self._chunker)
+        objects: list[object] = []
+        writing.varying, writing.objects = varying, objects
+        for frame in frames:
+            _add(writing, frame, frame.current.offset, frame.before, frame.current.live)
+        return self._finished(writing), writing.operands, objects
+
+    def _finished(self, writing: _Writing) -> Snapshot:
+        builder = self._recorder.builder
+        return Snapshot(tuple(writing.frames), builder.line, builder.file, tuple(writing.types))
 
     def _outer_frames(self, frames: list[RecordedFrame]) -> _Writing:
         """What has been collected for the frames that wait for a callee; reused while they wait for the same call."""
@@ -131,21 +152,33 @@ class SnapshotWriter:
         return known[-1][1] if known else _Writing(self._recorder.equal_to, self._chunker)
 
 
+def visible_locals(frame: RecordedFrame, live: int) -> list[Entry]:
+    """The locals that a snapshot names: a local that nobody reads any more stays where its death could be noticed."""
+    return [entry if live >> n & 1 or entry is not NULL and held(entry) else NULL for n, entry in enumerate(frame.locals)]
+
+
 def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry], live: int) -> None:
-    # A local that nobody reads any more stays where its death could be noticed.
-    locals_ = tuple(writing.recipe(entry) if live >> n & 1 or entry is not NULL and held(entry) else NULL
-                    for n, entry in enumerate(frame.locals))
+    locals_ = tuple(writing.recipe(entry) for entry in visible_locals(frame, live))
     result = None if frame.result is None else writing.recipe(frame.result)
     writing.frames.append(FrameState(writing.recipe(frame.function), frame.code.code, offset, locals_,
                                      tuple(writing.recipe(entry) for entry in stack), frame.is_call, frame.pops,
                                      frame.resume_at, frame.discard, result))
 
 
-class Reviver:
-    """Values of a bridge from a snapshot: each Slot is a block argument, Known a constant, Build a virtual object."""
+@dataclass(slots=True)
+class LoopSlots:
+    """The slots of a snapshot as the values of a loop. unboxed: by slot, (kind, value) of other forms that a slot has."""
 
-    def __init__(self, snapshot: Snapshot, values: list[object], builder: TraceBuilder) -> None:
-        self._values, self._args, self._builder = values, builder.args, builder
+    values: list[mlir.Value]
+    unboxed: dict[int, list[tuple[str, mlir.Value]]]
+
+
+class Reviver:
+    """Values of a bridge from a snapshot: each Slot is a block argument (a value of the loop), Known a constant, Build a virtual object."""
+
+    def __init__(self, snapshot: Snapshot, values: list[object], builder: TraceBuilder, loop: LoopSlots | None = None) -> None:
+        self._values, self._args, self._builder = values, builder.args if loop is None else loop.values, builder
+        self._unboxed = {} if loop is None else loop.unboxed
         self._types: Any = snapshot.types or (None,) * len(values)
         self._made: dict[int, Value] = {}
         self._slots: dict[int, Traced] = {}
@@ -173,6 +206,7 @@ class Reviver:
             value.facts["argument"] = value.facts["owned"] = True
             if value.known_type is int:
                 value.facts["fits"] = True
+            value.unboxed.update(self._unboxed.get(index, ()))
             self._slots[index] = value
         return self._slots[index]
 

@@ -126,8 +126,17 @@ def _view(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
 
 
 def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
-    """state: how ("seq", "reversed", "view", "zip", "enumerate"), pos: number of items already taken, …"""
+    """state: how ("seq", "reversed", "view", "zip", "enumerate"), pos: number of items already taken, …; "count", "at" and "counted" are
+    a range's, a list's or tuple's, and an enumeration's in a loop: the position is an item."""
     how, pos = state["how"], state["pos"]
+    if how == "count":
+        return iter(range(*items))
+    if how == "at":
+        made = iter(items[1])
+        made.__setstate__(items[0])
+        return made
+    if how == "counted":
+        return enumerate(items[0], items[1])
     if how == "zip":
         return zip(*items, strict=state["strict"])
     if how == "enumerate":

@@ -18,7 +18,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 
 from trident.ir.dialect import context, kind_of, type_of
-from trident.ir.ops import BY_NAME, Effect
+from trident.ir.ops import BY_NAME, JUMP, Effect
 from trident.ir.trace import GuardInfo, LaunchSite, OpaqueCall, Pin, Snapshot, Trace
 
 # Registered operators that the torch dialect's own canonicalization replaces by others, drops, or (any.dims) crashes on: they are
@@ -282,6 +282,31 @@ class TraceBuilder:
             attributes = {"kwnames": self._attribute(list(kwnames)), "reason": self._attribute(info.reason)}
         found, raised = self._create("trident.call_raises", [callee, *packed], [type_of("object"), type_of("bool")], attributes)
         return found, raised
+
+    # --------------------------------------------------------------------------------------------------------- loops
+    def carry(self, value: ir.Value) -> ir.Value:
+        """`trident.carry`."""
+        return self._create("trident.carry", [value], [value.type], {})[0]
+
+    def back(self, values: Sequence[ir.Value]) -> Trace:
+        """`trident.back`, which ends the trace: the carries' next values. A value that never changes is no carry."""
+        carries = [view.operation for view in self._block.operations if view.operation.name == "trident.carry"]
+        fixed = {carry.results[0]: carry.operands[0] for carry, value in zip(carries, values, strict=True) if value == carry.results[0]}
+        self.op("back", values=[fixed.get(value, value) for carry, value in zip(carries, values, strict=True)
+                                if carry.results[0] not in fixed])
+        for carry in carries:
+            if carry.results[0] in fixed:
+                carry.results[0].replace_all_uses_with(carry.operands[0])
+                carry.erase()
+        self._packs.clear()
+        self.trace.loops = True
+        return self.ret(self.constant(None))
+
+    def jump(self, snapshot: Snapshot, operands: Sequence[ir.Value]) -> Trace:
+        """A state and an `exit` from which a bridge goes on; they end the trace."""
+        self.state(snapshot, operands)
+        self.op("exit", reason=JUMP)
+        return self.ret(self.constant(None))
 
     def launch(self, site: LaunchSite, grid: Sequence[ir.Value], args: Sequence[ir.Value]) -> None:
         """`trident.launch`: grid are three ints."""

@@ -29,6 +29,9 @@ class Effect(Enum):
 # Ops that make a new object of Python's at each execution, which somebody may change or compare by identity.
 ALLOCATING = frozenset({"build_tuple", "build_list", "build_dict", "build_slice"})
 
+JUMP = "jump"
+"""The reason of an `exit` that a trace ends with because another one continues at the header of a loop."""
+
 # Names of operand and result types, and how they print in MLIR. A `value` is any of the others behind a `trident.pack`,
 # because an IRDL variadic group must be homogeneous.
 TYPES: dict[str, str] = {
@@ -109,7 +112,15 @@ OPS: tuple[OpSpec, ...] = (
     _row("guard", "bool", "", "expected kind info", R,
          "leaves the trace unless the operand equals `expected`; Trace.guards[info] says what the Python was", exits=True),
     _row("pin", "", "", "indices", R, "leaves the trace unless each of Trace.pins[indices] still holds (see trace.Pin)", exits=True),
-    _row("exit", "", "", "reason", O, "leaves the trace unconditionally; a terminator in spirit, followed by a dummy return", exits=True),
+    _row("exit", "", "", "reason", O,
+         "leaves the trace unconditionally; a terminator in spirit, followed by a dummy return. With the reason JUMP it goes on in the "
+         "bridge, and serves signals and other threads before, which may raise", exits=True, raises=True),
+    # loops: `carry`s, then `loop`; everything from there to `back` is executed again and again
+    _row("carry", "any", "any", "", O, "a value that changes from one iteration to the next: the operand at first"),
+    _row("loop", "", "", "", O, "the header; what is defined before it stays as it is for all iterations"),
+    _row("back", "values*", "", "", O,
+         "the next iteration: the operands are the values of the carries then, in order; a terminator in spirit. Signals and other "
+         "threads are served, which may raise", exits=True, raises=True),
     # facts about objects
     _row("type_is", "object", "bool", "index", P, "type(x) is Trace.constants[index] (__class__ assignment is guarded by exactness)"),
     _row("is", "object object", "bool", "", P, "identity"),
@@ -153,6 +164,8 @@ OPS: tuple[OpSpec, ...] = (
     _row("build_slice", "object object object", "object", "", R, "slice(start, stop, step)"),
     _row("tuple_len", "object", "int", "", P, "len of an exact tuple (or subclass)"),
     _row("tuple_item", "object", "object", "item", P, "item of a tuple, 0 <= item < len guarded before"),
+    _row("tuple_at", "object int", "object", "", P, "item of a tuple at a run-time index; exits unless 0 <= index < len", exits=True),
+    _row("list_at", "object int", "object", "", R, "item of an exact list at a run-time index; exits unless 0 <= index < len", exits=True),
     _row("list_len", "object", "int", "", R, "len of an exact list"),
     _row("list_item", "object", "object", "item", R, "item of an exact list, 0 <= item < len guarded before"),
     _row("instance_dict", "object", "object", "", R, "the instance dict of an object whose class has ordinary ones"),

@@ -203,7 +203,8 @@ class Trace:
 
     module: one `func.func @trace` whose block arguments are `!trident.object` and whose terminator returns one. Arguments of a
     root trace are the frame's bound arguments in localsplus order followed by the function object itself; those of a bridge are the boxed
-    operands of the `trident.state` that it starts from. `parent`: None for a root, else the exit's snapshot.
+    operands of the `trident.state` that it starts from. `parent`: None for a root, else the exit's snapshot. `loops`: it ends with a
+    `trident.back`, and is left at the guards in between only.
     """
 
     name: str
@@ -216,6 +217,7 @@ class Trace:
     opaque_calls: list[OpaqueCall] = field(default_factory=list)
     native_calls: list[OpaqueCall] = field(default_factory=list)
     parent: Snapshot | None = None
+    loops: bool = False
 
     @property
     def function(self) -> ir.Operation:

@@ -85,13 +85,20 @@ def read(trace: Trace) -> tuple[list[Value], list[Op]]:
     if not ops or ops[-1].name != RETURN or len(ops[-1].operands) != 1:
         raise LoweringError(f"{trace.name}: the trace does not end with the return of one object")
     _last_uses(ops)
+    if trace.loops:
+        _outlive_iterations(arguments, ops)
     for op in ops:
         for value in op.results:
-            ops[max(value.last, op.index)].dying.append(value)
+            _bury_at(max(value.last, op.index), value, ops)
     if trace.parent is not None:  # the arguments of a bridge are its own
         for value in arguments:
-            ops[max(value.last, 0)].dying.append(value)
+            _bury_at(max(value.last, 0), value, ops)
     return arguments, ops
+
+
+def _bury_at(index: int, value: Value, ops: list[Op]) -> None:
+    if index < len(ops):
+        ops[index].dying.append(value)
 
 
 def _use(value: Value, index: int) -> None:
@@ -115,6 +122,15 @@ def _last_uses(ops: list[Op]) -> None:
                 _use(operand, op.index)
             if end < 0 and op.name != RETURN and rule_of(op.name).leaves:
                 end = op.index
+
+
+def _outlive_iterations(arguments: list[Value], ops: list[Op]) -> None:
+    """What a loop uses and does not make is there for every iteration: it lives until the loop is left."""
+    header = next(op.index for op in ops if op.name == "trident.loop")
+    made_before = [*arguments, *(value for op in ops[:header] if op.name != "trident.carry" for value in op.results)]
+    for value in made_before:
+        if value.last > header:
+            _use(value, len(ops))
 
 
 def _mark_stated(value: Value) -> None:

@@ -73,6 +73,9 @@ class Function:
     state: int = -1
     snapshot: int = -1
     label: str = "b0"
+    header: str = ""  # of the loop
+    carried: list[tuple[Value, str]] = field(default_factory=list)  # with the initial value of a number
+    phis: list[int] = field(default_factory=list)  # numbers of the lines of those of the header
     _fresh: int = 0
     _free: dict[SlotKind, list[int]] = field(default_factory=dict)
     _edges: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: {EXIT: [], RAISE: []})
@@ -171,6 +174,11 @@ class Function:
         self.slot_kinds += [SlotKind.RAW] * extra
         return len(self.slot_kinds) - 1 - extra
 
+    def fixed_slot(self) -> int:
+        """A slot of nobody else, zero at first, for a word that stays from one iteration to the next."""
+        self.slot_kinds.append(SlotKind.RAW)
+        return len(self.slot_kinds) - 1
+
     def slot_address(self, slot: int) -> str:
         return self.value(f"getelementptr i8, ptr %frame, i64 {frame.SLOTS + 8 * slot}")
 
@@ -203,9 +211,10 @@ class Function:
         """After an operation: release what dies with it."""
         self._scratch_used = 0
         for value in op.dying:
-            self._bury(value)
+            self.bury(value)
 
-    def _bury(self, value: Value) -> None:
+    def bury(self, value: Value) -> None:
+        """A value dies."""
         if value.owned:
             value.owned = False
             kind = self.slot_kinds[value.index]

@@ -9,11 +9,12 @@ May import: ir, lowering.*, backend.pins.
 from __future__ import annotations
 
 from trident.backend.lowering.function import Function
+from trident.backend.lowering.loops import poll
 from trident.backend.lowering.rules import LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
 from trident.backend.native.frame import BoxKind
 from trident.backend.pins import PinTable
-from trident.ir.ops import BY_NAME, Effect
+from trident.ir.ops import BY_NAME, JUMP, Effect
 
 _SCALARS = {"int": BoxKind.INT, "float": BoxKind.FLOAT, "bool": BoxKind.BOOL}
 
@@ -32,6 +33,8 @@ def guard(f: Function, op: Op) -> None:
 
 @rule("trident.exit", leaves=True)
 def leave(f: Function, op: Op) -> None:
+    if op.text("reason") == JUMP:
+        poll(f, op)
     f.leave(f.site(op.text("reason")))
 
 

@@ -153,6 +153,18 @@ def list_item(f: Function, op: Op) -> None:
     _keep(f, op, f.load(f.load(f.object(op.operands[0]), pin_layout.LIST_ITEMS), 8 * op.integer("item")))
 
 
+@rule("trident.tuple_at", "trident.list_at", leaves=True)
+def item_at(f: Function, op: Op) -> None:
+    """An item at a run-time index."""
+    f.need_gil()
+    container, index = f.object(op.operands[0]), f.scalar(op.operands[1])
+    size = f.load(container, pin_layout.SIZE, "i64")
+    f.leave_unless(f.value(f"icmp ugt i64 {size}, {index}"), f.site(op.name))
+    is_list = op.name == "trident.list_at"
+    items = f.load(container, pin_layout.LIST_ITEMS) if is_list else f.at(container, pin_layout.TUPLE_ITEMS)
+    _keep(f, op, f.load(f.value(f"getelementptr i64, ptr {items}, i64 {index}")))
+
+
 def _lookup(f: Function, op: Op) -> str:
     """The value under a str key, borrowed, or NULL. Errors in foreign keys' comparisons count as absence."""
     f.need_gil()

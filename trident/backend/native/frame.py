@@ -33,7 +33,14 @@ SLOT_KINDS: Final = 8  # -> one byte per slot
 SITES: Final = 16  # -> sites
 STATES: Final = 24  # -> states
 HANDLER: Final = 32  # PyObject*: handler(site, values, error)
-PROGRAM_SIZE: Final = 40
+IS_BRIDGE: Final = 40  # nonzero where whoever called the program goes on with a jump that it returns
+PROGRAM_SIZE: Final = 48
+
+# A jump: what a program returns (its address plus JUMP_TAG) to be continued by another one, when its own frame is gone.
+JUMP_PROGRAM: Final = 0  # address of the program
+JUMP_COUNT: Final = 8
+JUMP_VALUES: Final = 16  # its arguments, a reference each
+JUMP_TAG: Final = 1
 
 # A site.
 BRIDGE: Final = 0  # address of a program, 0 for none

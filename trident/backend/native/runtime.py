@@ -5,6 +5,7 @@ Owns them and their names. They are compiled once, on first use, and known to ev
   trident_gil_acquire(ptr slot)          take the GIL if `*slot` holds a saved PyThreadState, and clear the slot
   trident_gil_release(ptr slot)          release the GIL if it is held (`*slot` is NULL) and save the PyThreadState there
   trident_release_tensor(ptr slot)       release the at::Tensor in a slot and clear the slot
+  trident_keep(impl), trident_drop(impl) another reference to a TensorImpl, one less
   trident_release_vector(ptr slot)       the same for a std::vector<at::Tensor>
   trident_release_list(ptr slot)         the same for a c10::List
   trident_exit(frame, site) -> ptr       leave the trace: the miss marker, or what the bridge or the handler returns
@@ -18,12 +19,12 @@ Owns them and their names. They are compiled once, on first use, and known to ev
   trident_forget_error(i1 failed) -> i1  its argument; clears the exception where that is 1
   trident_optional_list(ptr out, ptr tensors, count)   a c10::List<optional<Tensor>> of borrowed tensors (NULL: none)
 
-`below` and `pin_runtime` add theirs.
+`below`, `jumps` and `pin_runtime` add theirs.
 
 What must hold: all functions that touch Python objects run with the GIL held; the exit functions leave with it held, having
 released everything that the frame owns.
 
-May import: llvmlite (through emit), emit, engine, frame, pin_layout, callable, symbols, torch_layouts, tools, aside.
+May import: llvmlite (through emit), emit, engine, frame, jumps, pin_layout, callable, symbols, torch_layouts, tools, aside.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import below, emit, engine, frame, pin_layout, pin_runtime, tools, torch_layouts
+from trident.backend.native import below, emit, engine, frame, jumps, pin_layout, pin_runtime, tools, torch_layouts
 from trident.backend.native.aside import aside
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
 
 FUNCTIONS: Final = (
-    "trident_gil_acquire", "trident_gil_release", "trident_release_tensor", "trident_release_vector", "trident_release_list",
-    "trident_exit", "trident_raise", "trident_catch", "trident_warnings_begin", "trident_warnings_end", "trident_warned",
-    "trident_int_fits", "trident_unbox_int", "trident_pow_int", "trident_symint", "trident_slow_metadata",
-    "trident_optional_list", "trident_forget_error", "trident_dispatch", *below.FUNCTIONS, *pin_runtime.FUNCTIONS,
+    "trident_gil_acquire", "trident_gil_release", "trident_keep", "trident_drop", "trident_release_tensor",
+    "trident_release_vector", "trident_release_list", "trident_exit", "trident_raise", "trident_catch", "trident_warnings_begin",
+    "trident_warnings_end", "trident_warned", "trident_int_fits", "trident_unbox_int", "trident_pow_int", "trident_symint",
+    "trident_slow_metadata", "trident_optional_list", "trident_forget_error", "trident_dispatch", *below.FUNCTIONS,
+    *jumps.FUNCTIONS, *pin_runtime.FUNCTIONS,
 )
 
 _CXX_CLASS: Final = int.from_bytes(b"GNUCC++\0", "big")
@@ -72,7 +74,7 @@ def _gil(m: emit.Module) -> None:
 
 def _release(m: emit.Module) -> None:
     """`~intrusive_ptr`: the same steps as c10's."""
-    f = m.function("trident_drop", VOID, [PTR], internal=True)
+    f = m.function("trident_drop", VOID, [PTR])
     target, b = f.args[0], f.b
     with f.when(b.or_(f.is_null(target), f.equal(target, m.external_variable(_UNDEFINED)))):
         f.ret()
@@ -173,44 +175,42 @@ def _site(f: emit.Function, base: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def _leave(m: emit.Module) -> None:
-    """Box the state's operands, release the frame, and go on in the bridge (which takes them over) or in the handler."""
+    """Box the state's operands, release the frame, and jump to the bridge (which takes them over) or ask the handler."""
     f = m.function("trident_leave", PTR, [PTR, PTR, PTR], internal=True)
     base, site, error = f.args  # error: the exception (a reference of ours), or NULL
     table = f.load(base, frame.PROGRAM)
+    is_bridge = f.load(table, frame.IS_BRIDGE, I64)
     f.add_to(site, frame.TAKEN, 1)
     state = f.at(f.load(table, frame.STATES), f.b.mul(f.load(site, frame.STATE, I64), i64(frame.STATE_SIZE)))
     entries, count = f.load(state, frame.ENTRIES), f.load(state, frame.ENTRY_COUNT, I64)
-    values = f.words(PTR, f.b.add(count, i64(1)))
-    failed = f.variable(ir.Constant(I1, 0))
-    with f.loop(i64(0), count) as index:
-        boxed = f.call("trident_box", PTR, base, f.at(entries, f.b.mul(index, i64(frame.ENTRY_SIZE))))
-        f.store(boxed, f.item(values, index))
-        with f.when(f.is_null(boxed)):
-            f.store(ir.Constant(I1, 1), failed)
+    record = f.call("trident_new_jump", PTR, f.load(site, frame.BRIDGE), count)
+    failed = f.variable(f.is_null(record))
+    with f.when(f.not_null(record)):
+        with f.loop(i64(0), count) as index:
+            boxed = f.call("trident_box", PTR, base, f.at(entries, f.b.mul(index, i64(frame.ENTRY_SIZE))))
+            f.store(boxed, f.item(f.at(record, frame.JUMP_VALUES), index))
+            with f.when(f.is_null(boxed)):
+                f.store(ir.Constant(I1, 1), failed)
     f.call("trident_release_all", VOID, base)
     result = f.variable(NULL)
-    bridge = f.load(site, frame.BRIDGE)
     usable = f.b.not_(f.load(failed, kind=I1))
-    use_bridge = f.b.and_(usable, f.b.and_(f.not_null(bridge), f.is_null(error)))
+    use_bridge = f.b.and_(usable, f.b.and_(f.not_null(f.load(site, frame.BRIDGE)), f.is_null(error)))
     with f.when(use_bridge):
-        f.store(f.call_address(bridge, PTR, values), result)
-        with f.when(f.equal(f.load(result), m.external_variable("trident_miss"))):
-            f.store(NULL, result)
-            f.call("PyErr_SetString", VOID, f.load(m.external_variable("PyExc_SystemError")), pointer(_NO_MISS_ADDRESS))
-    with f.when(f.b.and_(usable, f.b.not_(use_bridge))):
-        f.store(f.call("trident_ask", PTR, base, site, values, count, error), result)
-    with f.loop(i64(0), count) as index:
-        f.xdecref(f.load(f.item(values, index)))
+        f.store(f.load(site, frame.BRIDGE), record)
+        f.store(f.at(record, frame.JUMP_TAG), result)
+    with f.when(f.b.not_(use_bridge)):
+        with f.when(usable):
+            f.store(f.call("trident_ask", PTR, base, site, f.at(record, frame.JUMP_VALUES), count, error), result)
+        f.call("trident_free_jump", VOID, record)
     f.xdecref(error)
-    f.ret(f.load(result))
-
-
-_NO_MISS: Final = ctypes.create_string_buffer(b"trident: a bridge has no state before its first exit")
-_NO_MISS_ADDRESS: Final = ctypes.addressof(_NO_MISS)
+    with f.when(f.differ(is_bridge, i64(0))):
+        f.ret(f.load(result))
+    f.ret(f.call("trident_go_on", PTR, f.load(result)))
 
 
 def _ask(m: emit.Module) -> None:
-    """handler(site, values, error or None): the list of values has taken over the references, so that the handler can let go of them."""
+    """handler(site, values, error or None): the list of values has taken over the references, so that the handler can let go of them.
+    What it returns, a Jump being one."""
     f = m.function("trident_ask", PTR, [PTR, PTR, PTR, I64, PTR], internal=True)
     base, site, values, count, error = f.args
     f.call(tools.HIDE, VOID, emit.i32(0))  # what an opaque call of this program has installed
@@ -226,7 +226,7 @@ def _ask(m: emit.Module) -> None:
     f.store(f.b.select(f.is_null(error), m.external_variable("_Py_NoneStruct"), error), arguments, 16)
     result = f.call("PyObject_Vectorcall", PTR, f.load(f.load(base, frame.PROGRAM), frame.HANDLER), arguments, i64(3), NULL)
     f.decref(packed)
-    f.ret(result)
+    f.ret(f.call("trident_as_jump", PTR, result))
 
 
 def _exits(m: emit.Module) -> None:
@@ -399,7 +399,9 @@ def _power(m: emit.Module) -> None:
 
 
 def _optional_list(m: emit.Module) -> None:
-    f = m.function("trident_keep", VOID, [PTR], internal=True)
+    f = m.function("trident_keep", VOID, [PTR])
+    with f.when(f.equal(f.args[0], m.external_variable(_UNDEFINED))):
+        f.ret()
     counts = f.at(f.args[0], torch_layouts.REFCOUNT)
     new = f.b.add(f.b.atomic_rmw("add", counts, i64(1), "monotonic"), i64(1))
     second = f.equal(f.b.and_(new, i64(0xFFFFFFFF)), i64(2))
@@ -530,8 +532,8 @@ def load() -> engine.Compiled:
     pin_layout.current()
     tools.install()
     m = emit.Module("trident.runtime")
-    for define in (below.define, pin_runtime.define, _gil, _release, _release_all, _box, _warnings, _ask, _leave, _exits, _dispatch,
-                   _ints, _optional_list, _slow_metadata):
+    for define in (below.define, pin_runtime.define, _gil, _release, _release_all, _box, _warnings, jumps.define, _ask, _leave, _exits,
+                   _dispatch, _ints, _optional_list, _slow_metadata):
         define(m)
     compiled = m.compile(opt=2)
     _check_warning_handler(compiled)

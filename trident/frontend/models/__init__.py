@@ -61,6 +61,7 @@ class Registry:
         self.opaque: dict[int, tuple[object, str]] = {}
         self._frame_readers: dict[int, tuple[object, str, bool]] = {}
         self.constant_types: set[type] = set()
+        self.tensor_types: set[type] = set()  # exact types of objects that a loop may carry as a tensor alone
         self.harmless: dict[int, object] = {}
         self.native: dict[int, object] = {}
         self._getattr: dict[int, tuple[object, Callable[..., Any]]] = {}

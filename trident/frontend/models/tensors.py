@@ -489,6 +489,7 @@ def store_attribute(rec: Recorder, a: Value, name: str, item: Value) -> Any:
 
 def register(registry: Registry) -> None:
     """The hooks and methods above."""
+    registry.tensor_types.add(torch.Tensor)
     registry.hook("store_attribute", store_attribute)
     base = torch._C.TensorBase
     for name, method in _METHODS.items():
