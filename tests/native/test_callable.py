@@ -495,7 +495,7 @@ def test_cell_by_address() -> None:
     cell = EntryCell(NATIVE.address("first"))
     native = make_callable(simple, cell.address, lambda bound: bound)
     assert native(1, 2) == 1
-    assert (native._entry_address, cell.hits, ctypes.sizeof(cell)) == (cell.address, 1, 32)
+    assert (native._entry_address, cell.hits, ctypes.sizeof(cell)) == (cell.address, 1, 40)
 
 
 def test_many_callables_do_not_leak() -> None:

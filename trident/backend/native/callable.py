@@ -4,7 +4,7 @@ Owns the entry cell, the type `trident.Function` and the way of a call through i
 no Python bytecode and makes no frame; a call that does not bind, or that a tracing tool watches, is the wrapped function's own call;
 the object behaves as the function wherever a program looks at it.
 
-May import: llvmlite through emit, layouts, errors.
+May import: llvmlite through emit, layouts, room, errors.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from trident.backend.native import binding, engine, layouts, tools, tracebacks, tracing
-from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64
+from trident.backend.native import binding, engine, layouts, room, tools, tracebacks, tracing
+from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, pointer
 from trident.backend.native.marker import MISS_ADDRESS
 
 
@@ -32,12 +32,15 @@ class EntryCell(ctypes.Structure):
     hits      calls that dispatch answered, with a result or an exception
     misses    calls that went to the `miss` callable
     flags     DISABLED: calls run in the interpreter
+    busy      the thread state in which `miss` is running; calls from there that dispatch does not answer (the function calls
+              itself) run in the interpreter, without a frame of Trident in between
 
     The words may be written from Python at any time that the GIL is held. Whoever puts an address into `dispatch` keeps the code
     alive until it has been replaced and nobody is inside it.
     """
 
-    _fields_ = (("dispatch", ctypes.c_uint64), ("hits", ctypes.c_uint64), ("misses", ctypes.c_uint64), ("flags", ctypes.c_uint64))
+    _fields_ = (("dispatch", ctypes.c_uint64), ("hits", ctypes.c_uint64), ("misses", ctypes.c_uint64), ("flags", ctypes.c_uint64),
+                ("busy", ctypes.c_uint64))
 
     @property
     def address(self) -> int:
@@ -45,7 +48,7 @@ class EntryCell(ctypes.Structure):
 
 
 DISABLED = 1
-CELL_DISPATCH, CELL_HITS, CELL_MISSES, CELL_FLAGS = 0, 8, 16, 24
+CELL_DISPATCH, CELL_HITS, CELL_MISSES, CELL_FLAGS, CELL_BUSY = 0, 8, 16, 24, 32
 
 MISS_SYMBOL = "trident_miss"
 engine.add_symbol(MISS_SYMBOL, MISS_ADDRESS)
@@ -85,11 +88,18 @@ def _export_strip() -> None:
 
 
 def define_missed(module: Module) -> None:
-    """`ptr trident.missed(cell, on_miss, bound, n)`: count, and call `on_miss` with a tuple of the n bound objects."""
+    """`ptr trident.missed(cell, on_miss, bound, n)`: count, and call `on_miss` with a tuple of the n bound objects.
+
+    The miss marker where this thread's `on_miss` is running already: the interpreter is to run the call.
+    """
     f = module.function(MISSED, PTR, [PTR, PTR, PTR, I64], internal=True)
     f.function.attributes.add("noinline")
     cell, on_miss, bound, count = f.args
     f.add_to(cell, CELL_MISSES, 1)
+    tstate = f.call("PyThreadState_Get", PTR)
+    before = f.load(cell, CELL_BUSY)
+    with f.when(f.equal(before, tstate)):
+        f.ret(module.external_variable(MISS_SYMBOL))
     arguments = f.call("PyTuple_New", PTR, count)
     with f.when(f.is_null(arguments)):
         f.ret(NULL)
@@ -98,24 +108,32 @@ def define_missed(module: Module) -> None:
         f.incref(value)
         f.store(value, f.item(f.at(arguments, layouts.TUPLE_ITEMS), i))
     f.incref(on_miss)
+    f.store(tstate, cell, CELL_BUSY)
+    taken = f.call(room.TAKE, I32, tstate)
     result = f.call("PyObject_CallOneArg", PTR, on_miss, arguments)
+    f.call(room.GIVE, VOID, tstate, taken)
+    f.store(before, cell, CELL_BUSY)
     f.decref(on_miss)
     f.decref(arguments)
     f.ret(result)
 
 
 def emit_dispatch(f: Function, cell: ir.Value, bound: ir.Value) -> ir.Value:
-    """Call dispatch where there is one: its answer, or the miss marker. Counts hits, and C recursion."""
+    """Call dispatch where there is one: its answer, or the miss marker. Counts hits, and the depth of recursion as a frame would."""
     miss = f.module.external_variable(MISS_SYMBOL)
     answer = f.variable(miss)
     dispatch = f.load(cell, CELL_DISPATCH)
     with f.when(f.not_null(dispatch), likely=True):
         where = f.module.variable("trident.where", I64)  # an empty C string
-        deep = f.call("Py_EnterRecursiveCall", I32, where)
-        with f.otherwise(f.equal(deep, i32(0))) as (fine, too_deep):
+        deep = f.variable(f.call("Py_EnterRecursiveCall", I32, where))
+        if f.module.layout.tstate_c_recursion_remaining >= 0:
+            _emit_enter_frame(f, deep)
+        with f.otherwise(f.equal(f.load(deep, kind=I32), i32(0))) as (fine, too_deep):
             with fine:
                 result = f.call_address(dispatch, PTR, bound)
                 f.call("Py_LeaveRecursiveCall", VOID)
+                if f.module.layout.tstate_c_recursion_remaining >= 0:
+                    f.add_to(f.call("PyThreadState_Get", PTR), f.module.layout.tstate_recursion_remaining, 1, I32)
                 f.store(result, answer)
                 with f.when(f.differ(result, miss), likely=True):
                     f.add_to(cell, CELL_HITS, 1)
@@ -124,12 +142,32 @@ def emit_dispatch(f: Function, cell: ir.Value, bound: ir.Value) -> ir.Value:
     return f.load(answer)
 
 
+def _emit_enter_frame(f: Function, deep: ir.Value) -> None:
+    """Where Python's frames have a limit of their own."""
+    remaining = f.module.layout.tstate_recursion_remaining
+    with f.when(f.equal(f.load(deep, kind=I32), i32(0)), likely=True):
+        tstate = f.call("PyThreadState_Get", PTR)
+        with f.otherwise(f.b.icmp_signed(">", f.load(tstate, remaining, I32), i32(0))) as (fine, full):
+            with fine:
+                f.add_to(tstate, remaining, -1, I32)
+            with full:
+                f.call("Py_LeaveRecursiveCall", VOID)
+                f.call("PyErr_SetString", VOID, f.load(f.module.external_variable("PyExc_RecursionError")), pointer(_TOO_DEEP_ADDRESS))
+                f.store(i32(1), deep)
+
+
+_TOO_DEEP = ctypes.create_string_buffer(b"maximum recursion depth exceeded")
+_TOO_DEEP_ADDRESS = ctypes.addressof(_TOO_DEEP)
+
+
 def _define_run(module: Module) -> None:
-    """`ptr run(self, bound, n)`: dispatch, else miss."""
+    """`ptr run(self, bound, n)`: dispatch, else miss; the miss marker where the interpreter is to run the call."""
     f = module.function("run", PTR, [PTR, PTR, I64], internal=True)
     f.inline()
     this, bound, count = f.args
     cell = f.load(this, CELL)
+    with f.when(f.call(room.FULL, I1, f.call("PyThreadState_Get", PTR)), likely=False):
+        f.ret(NULL)
     answer = emit_dispatch(f, cell, bound)
     result = f.variable(answer)
     with f.when(f.equal(answer, module.external_variable(MISS_SYMBOL)), likely=False):
@@ -159,6 +197,8 @@ def _define_general(module: Module) -> None:
     f.call(binding.RELEASE, VOID, bound, count)
     with f.when(f.equal(status, i32(binding.MISMATCH)), likely=False):
         f.ret(f.call("PyObject_Vectorcall", PTR, function, args, nargs, kwnames))
+    with f.when(f.equal(f.load(result), module.external_variable(MISS_SYMBOL)), likely=False):
+        f.ret(f.call("interpret", PTR, function, args, nargs, kwnames))
     f.ret(f.load(result))
 
 
@@ -181,7 +221,33 @@ def _define_vectorcall(module: Module) -> None:
     with f.loop(i64(0), nargs) as i:
         f.store(f.load(f.item(args, i)), f.item(bound, i))
     f.store(function, f.item(bound, nargs))
-    f.ret(f.call("run", PTR, this, bound, nargs))
+    result = f.call("run", PTR, this, bound, nargs)
+    with f.when(f.equal(result, module.external_variable(MISS_SYMBOL)), likely=False):
+        f.ret(f.call("interpret", PTR, function, args, nargsf, kwnames))
+    f.ret(result)
+
+
+_INTERPRETED_IN_C, _MODEST_LIMIT = 2, 4096
+
+
+def _define_interpret(module: Module) -> None:
+    """`ptr interpret(function, args, nargs, kwnames)`: a call that the function makes of itself while its miss is handled.
+
+    Eager's would be no call in C. So where those have a limit of their own it counts none; unless the user has raised the limit
+    of Python's frames, which is then no longer what keeps the C stack from overflowing.
+    """
+    f = module.function("interpret", PTR, [PTR, PTR, I64, PTR], internal=True)
+    layout = module.layout
+    granted = f.variable(i32(0))
+    tstate = f.call("PyThreadState_Get", PTR)
+    if layout.tstate_c_recursion_remaining >= 0:
+        with f.when(f.b.icmp_signed("<=", f.load(tstate, layout.tstate_recursion_limit, I32), i32(_MODEST_LIMIT))):
+            f.add_to(tstate, layout.tstate_c_recursion_remaining, _INTERPRETED_IN_C, I32)
+            f.store(i32(1), granted)
+    result = f.call("PyObject_Vectorcall", PTR, *f.args)
+    with f.when(f.differ(f.load(granted, kind=I32), i32(0))):
+        f.add_to(tstate, layout.tstate_c_recursion_remaining, -_INTERPRETED_IN_C, I32)
+    f.ret(result)
 
 
 def _define_slots(module: Module) -> None:
@@ -238,8 +304,11 @@ def _native() -> engine.Compiled:
     binding.define_binding(module)
     tracing.define_check(module)
     define_clean(module)
+    room.define(module)
+    room.define_stack(module)
     define_missed(module)
     _define_run(module)
+    _define_interpret(module)
     _define_general(module)
     _define_vectorcall(module)
     _define_slots(module)

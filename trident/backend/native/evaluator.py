@@ -28,7 +28,7 @@ from functools import cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Protocol
 
-from trident.backend.native import binding, engine, layouts, tools, tracebacks, tracing
+from trident.backend.native import binding, engine, layouts, room, tools, tracebacks, tracing
 from trident.backend.native import callable as native_callable
 from trident.backend.native.callable import CELL_FLAGS, DISABLED, MISS_SYMBOL, EntryCell
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
@@ -195,6 +195,10 @@ def _define_capture(module: Module) -> None:
     with f.loop(i64(0), count) as i:
         f.store(f.load(f.item(f.at(frame, layout.frame_localsplus), i)), f.item(bound, i))
     f.store(function, f.item(bound, count))
+    with f.when(f.call(room.FULL, I1, tstate), likely=False):
+        f.decref(on_miss)
+        f.decref(owner)
+        f.ret(NULL)
     answer = native_callable.emit_dispatch(f, cell, bound)
     result = f.variable(answer)
     with f.when(f.equal(answer, decline)):
@@ -314,6 +318,8 @@ def _evaluator(previous: int) -> int:
     binding.define_binding(module)
     tracing.define_check(module)
     native_callable.define_clean(module)
+    room.define(module)
+    room.define_stack(module)
     native_callable.define_missed(module)
     _define_find(module)
     _define_verdict(module)

@@ -16,7 +16,7 @@ import struct
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -87,6 +87,7 @@ class Layout:
     tstate_interp: int
     tstate_recursion_remaining: int
     tstate_recursion_limit: int
+    tstate_c_recursion_remaining: int  # of calls in C, where these have a limit of their own
     tstate_cframe: int
     tstate_profile: int
     tstate_trace: int
@@ -115,7 +116,8 @@ TABLE: dict[int, Layout] = {
         code_localsplusnames=96, code_firsttraceable=168, code_start=184, code_monitoring=-1,
         function_globals=16, function_builtins=24, function_code=48, function_defaults=56, function_kwdefaults=64,
         function_closure=72,
-        tstate_interp=16, tstate_recursion_remaining=32, tstate_recursion_limit=36, tstate_cframe=56, tstate_profile=64,
+        tstate_interp=16, tstate_recursion_remaining=32, tstate_recursion_limit=36, tstate_c_recursion_remaining=-1,
+        tstate_cframe=56, tstate_profile=64,
         tstate_trace=72, tstate_id=240,
         cframe_use_tracing=0, cframe_current_frame=8,
         interp_monitoring_version=-1,
@@ -131,7 +133,8 @@ TABLE: dict[int, Layout] = {
         code_localsplusnames=96, code_firsttraceable=176, code_start=192, code_monitoring=168,
         function_globals=16, function_builtins=24, function_code=48, function_defaults=56, function_kwdefaults=64,
         function_closure=72,
-        tstate_interp=16, tstate_recursion_remaining=28, tstate_recursion_limit=32, tstate_cframe=56, tstate_profile=64,
+        tstate_interp=16, tstate_recursion_remaining=28, tstate_recursion_limit=32, tstate_c_recursion_remaining=36,
+        tstate_cframe=56, tstate_profile=64,
         tstate_trace=72, tstate_id=224,
         cframe_use_tracing=-1, cframe_current_frame=0,
         interp_monitoring_version=48,
@@ -299,12 +302,19 @@ def _recursion_remaining(t: Layout, depth: int) -> int:
     return _recursion_remaining(t, depth - 1) if depth else int32(thread_state() + t.tstate_recursion_remaining)
 
 
+def _c_recursion_remaining(t: Layout) -> int:
+    return int32(thread_state() + t.tstate_c_recursion_remaining)
+
+
 def _check_thread(t: Layout) -> None:
     tstate = thread_state()
     _check("tstate_interp", word(tstate + t.tstate_interp), _get_interpreter())
     _check("tstate_id", word(tstate + t.tstate_id), _get_thread_state_id(tstate))
     _check("tstate_recursion_limit", int32(tstate + t.tstate_recursion_limit), sys.getrecursionlimit())
     _check("tstate_recursion_remaining", _recursion_remaining(t, 1) - _recursion_remaining(t, 4), 3)
+    if t.tstate_c_recursion_remaining >= 0:
+        nested = partial(_c_recursion_remaining, t)  # a call in C
+        _check("tstate_c_recursion_remaining", 0 < _c_recursion_remaining(t) - nested() <= 4, True)
     for field, get, set_ in (("tstate_profile", sys.getprofile, sys.setprofile), ("tstate_trace", sys.gettrace, sys.settrace)):
         _check_tracing(t, field, get, set_, tstate)
 

@@ -8,7 +8,7 @@ How: the function is called with placeholder arguments while a hook sits in the 
 frame, takes itself out of the slot, overwrites the frame's locals, stack and instruction, and lets CPython's evaluator go on from
 there. A frame that waits for an inner one is linked as the running frame meanwhile, then gets the result (or the exception).
 
-May import: llvmlite through emit, layouts, evaluator (its frame counter), tools, errors, ir.trace.
+May import: llvmlite through emit, layouts, room, evaluator (its frame counter), tools, errors, ir.trace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from trident.backend.native import engine, evaluator, layouts, points, tools, tracebacks
+from trident.backend.native import engine, evaluator, layouts, points, room, tools, tracebacks
 from trident.backend.native.emit import I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
 from trident.errors import ResumeError
 from trident.ir.trace import NULL as NO_OBJECT
@@ -44,6 +44,7 @@ class _Record(ctypes.Structure):
 
 
 _AT = {name: getattr(_Record, name).offset for name, _ in _Record._fields_}
+_CALLS_BELOW = 1  # calls in C that count as frames: that of ctypes
 _PUSH_INNER, _PUSH_NOTHING, _PUSH_GIVEN = 0, 1, 2
 
 # --------------------------------------------------------------------------------------------------------------- native code
@@ -206,13 +207,13 @@ def _define_hook(module: Module) -> None:
 
 
 def _define_start(module: Module) -> None:
-    """`ptr start(record, caller, handled)`: enter, with `caller` (a frame, unless NULL) as the running frame meanwhile.
+    """`ptr start(record, caller, hidden, handled)`: enter, with `caller` (a frame, unless NULL) as the running frame meanwhile.
 
-    handled: NULL, or the exception that the frames are in the middle of handling (None: no exception).
+    hidden: see `room`. handled: NULL, or the exception that the frames are in the middle of handling (None: no exception).
     """
     layout = module.layout
-    f = module.function("start", PTR, [PTR, PTR, PTR])
-    record, caller, handled = f.args
+    f = module.function("start", PTR, [PTR, PTR, I32, PTR])
+    record, caller, hidden, handled = f.args
     tstate = f.call("PyThreadState_Get", PTR)
     active = f.call(tools.ACTIVE, I32)
     cframe = f.load(tstate, layout.tstate_cframe)
@@ -223,7 +224,10 @@ def _define_start(module: Module) -> None:
     with f.when(f.not_null(handled)):
         f.store(f.call("PyErr_GetHandledException", PTR), before)
         _set_handled(f, handled)
+    # The host program that has been left still counts as a frame; it is the outermost one of these.
+    suspended = f.call(room.SUSPEND, I32, tstate, f.b.add(hidden, i32(_CALLS_BELOW + 1)))
     result = f.call("enter", PTR, record)
+    f.call(room.RESUME, VOID, tstate, suspended)
     f.call(tools.HIDE, VOID, active)
     with f.when(f.not_null(handled)):
         _set_handled(f, f.load(before))
@@ -233,16 +237,20 @@ def _define_start(module: Module) -> None:
 
 
 def _define_call(module: Module) -> None:
-    """`ptr call(function, args, keywords, caller)`: PyObject_Call with `caller` (unless NULL) as the running frame meanwhile."""
+    """`ptr call(function, args, keywords, caller, hidden)`: PyObject_Call with `caller` (unless NULL) as the running
+    frame meanwhile; hidden: see `room`."""
     layout = module.layout
-    f = module.function("call", PTR, [PTR, PTR, PTR, PTR])
-    function, args, keywords, caller = f.args
-    cframe = f.load(f.call("PyThreadState_Get", PTR), layout.tstate_cframe)
+    f = module.function("call", PTR, [PTR, PTR, PTR, PTR, I32])
+    function, args, keywords, caller, hidden = f.args
+    tstate = f.call("PyThreadState_Get", PTR)
+    cframe = f.load(tstate, layout.tstate_cframe)
     running = f.load(cframe, layout.cframe_current_frame)
     active = f.call(tools.ACTIVE, I32)
     with f.when(f.not_null(caller)):
         f.store(caller, cframe, layout.cframe_current_frame)
+    suspended = f.call(room.SUSPEND, I32, tstate, f.b.add(hidden, i32(_CALLS_BELOW)))
     result = f.call("PyObject_Call", PTR, function, args, keywords)
+    f.call(room.RESUME, VOID, tstate, suspended)
     f.call(tools.HIDE, VOID, active)
     f.store(running, cframe, layout.cframe_current_frame)
     f.ret(result)
@@ -259,6 +267,7 @@ def _native() -> tuple[Any, Any]:
     engine.add_symbol("trident_bad_init", engine.immortal(_bad_init))
     tools.install()
     module = Module("resume")
+    room.define(module)
     _define_fill(module)
     _define_enter(module)
     _define_inner(module)
@@ -267,8 +276,8 @@ def _native() -> tuple[Any, Any]:
     _define_start(module)
     _define_call(module)
     code, address, any_object = module.compile(), ctypes.c_void_p, ctypes.py_object
-    return (ctypes.PYFUNCTYPE(any_object, address, address, address)(code.address("start")),
-            ctypes.PYFUNCTYPE(any_object, any_object, any_object, any_object, address)(code.address("call")))
+    return (ctypes.PYFUNCTYPE(any_object, address, address, ctypes.c_int32, address)(code.address("start")),
+            ctypes.PYFUNCTYPE(any_object, any_object, any_object, any_object, address, ctypes.c_int32)(code.address("call")))
 
 
 # -------------------------------------------------------------------------------------------------------------------- Python
@@ -361,16 +370,16 @@ def _bad_init(result: object) -> str:
     return f"__init__() should return None, not '{type(result).__name__}'"
 
 
-def _hidden_below() -> int | None:
-    """Address of the innermost running frame that is not Trident's."""
-    frame = tracebacks.user_frame()
-    return None if frame is None else layouts.interpreter_frame(frame)
+def _hidden_below() -> tuple[int | None, int]:
+    """Address of the innermost running frame that is not Trident's, and the number of Trident's frames above it."""
+    frame, count = tracebacks.user_frame()
+    return None if frame is None else layouts.interpreter_frame(frame), count
 
 
 def call(function: Any, args: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None) -> Any:
     """Call something of the user's so that it does not find Trident's frames below it (`sys._getframe`, `warnings`, `logging`)."""
     try:
-        return _native()[1](function, args, keywords or {}, _hidden_below())
+        return _native()[1](function, args, keywords or {}, *_hidden_below())
     finally:
         del function, args, keywords
 
@@ -412,8 +421,8 @@ def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled
     if handled is THREADS:
         handled = UNCHANGED
     evaluator.note_frames(len(frames))
-    below = _hidden_below()
+    below, hidden = _hidden_below()
     try:
-        return _native()[0](ctypes.addressof(records), below, None if handled is UNCHANGED else id(handled))
+        return _native()[0](ctypes.addressof(records), below, hidden, None if handled is UNCHANGED else id(handled))
     finally:
         del exc, frames, frame, handled  # an exception that passes here must not keep them alive

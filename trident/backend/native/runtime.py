@@ -24,7 +24,7 @@ Owns them and their names. They are compiled once, on first use, and known to ev
 What must hold: all functions that touch Python objects run with the GIL held; the exit functions leave with it held, having
 released everything that the frame owns.
 
-May import: llvmlite (through emit), emit, engine, frame, jumps, pin_layout, callable, symbols, torch_layouts, tools, aside.
+May import: llvmlite (through emit), emit, engine, frame, jumps, pin_layout, callable, room, symbols, torch_layouts, tools, aside.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import below, emit, engine, frame, jumps, pin_layout, pin_runtime, tools, torch_layouts
+from trident.backend.native import below, emit, engine, frame, jumps, pin_layout, pin_runtime, room, tools, torch_layouts
 from trident.backend.native.aside import aside
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
@@ -224,7 +224,10 @@ def _ask(m: emit.Module) -> None:
     f.store(f.load(site, frame.SITE_OBJECT), arguments)
     f.store(packed, arguments, 8)
     f.store(f.b.select(f.is_null(error), m.external_variable("_Py_NoneStruct"), error), arguments, 16)
+    tstate = f.call("PyThreadState_Get", PTR)
+    taken = f.call(room.TAKE, I32, tstate)
     result = f.call("PyObject_Vectorcall", PTR, f.load(f.load(base, frame.PROGRAM), frame.HANDLER), arguments, i64(3), NULL)
+    f.call(room.GIVE, VOID, tstate, taken)
     f.decref(packed)
     f.ret(f.call("trident_as_jump", PTR, result))
 
@@ -532,8 +535,8 @@ def load() -> engine.Compiled:
     pin_layout.current()
     tools.install()
     m = emit.Module("trident.runtime")
-    for define in (below.define, pin_runtime.define, _gil, _release, _release_all, _box, _warnings, jumps.define, _ask, _leave, _exits,
-                   _dispatch, _ints, _optional_list, _slow_metadata):
+    for define in (room.define, below.define, pin_runtime.define, _gil, _release, _release_all, _box, _warnings,
+                   jumps.define, _ask, _leave, _exits, _dispatch, _ints, _optional_list, _slow_metadata):
         define(m)
     compiled = m.compile(opt=2)
     _check_warning_handler(compiled)

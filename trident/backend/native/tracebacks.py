@@ -36,9 +36,10 @@ def strip_raised(traceback: TracebackType | None) -> TracebackType | None:
     return entry
 
 
-def user_frame() -> FrameType | None:
-    """The innermost running frame that is not ours."""
+def user_frame() -> tuple[FrameType | None, int]:
+    """The innermost running frame that is not ours, and the number of our frames above it."""
     frame: FrameType | None = sys._getframe(1)
+    count = 1
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    return frame
+        frame, count = frame.f_back, count + 1
+    return frame, count
