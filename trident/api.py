@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
@@ -48,10 +47,8 @@ def jit(target: Any = None, /, **options: Any) -> Any:
         options_module.make(**options)  # a wrong name is told here, not at the decorated function
         return functools.partial(jit, **options)
     chosen = options_module.make(**options)
-    if options_module.disabled() or _warn_unsupported():
-        _check(target)
-        return target
-    return _jit(target, chosen)
+    why = _off()
+    return _jit(target, (lambda function, options: _inert(function, why)) if why else _callable, chosen, why)
 
 
 def _check(target: Any) -> None:
@@ -68,19 +65,35 @@ def _check(target: Any) -> None:
                             "jit the plain functions that it calls for each step instead")
 
 
-def _jit(target: Any, options: Options) -> Any:
+def _jit(target: Any, make: Callable[[FunctionType, Options], Any], options: Options, why: str) -> Any:
+    """Jit a function with `make`, or what holds one. why: Trident is off."""
     _check(target)
     if is_jitted(target):
         return target
     if isinstance(target, staticmethod | classmethod):
-        return type(target)(_jit(target.__func__, options))
+        return type(target)(_jit(target.__func__, make, options, why))
     if isinstance(target, MethodType):
-        return MethodType(_jit(target.__func__, options), target.__self__)
+        return MethodType(_jit(target.__func__, make, options, why), target.__self__)
     if isinstance(target, torch.nn.Module):
-        from trident.modules import jit_module
+        from trident.modules import inert_module, jit_module
 
-        return jit_module(target, options, _callable)
-    return _callable(target, options)
+        return inert_module(target, why) if why else jit_module(target, options, make)
+    return make(target, options)
+
+
+def _inert(function: FunctionType, why: str) -> FunctionType:
+    """What a jitted function is where Trident is off: the same function once more, with the attributes of a jitted one."""
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    functools.update_wrapper(made, function)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made._trident_off = why  # type: ignore[attr-defined]
+    made.specializations, made.reset = 0, lambda: None  # type: ignore[attr-defined]
+    return made
+
+
+def _off() -> str:
+    """Why everything runs eagerly, "" if it does not."""
+    return "TRIDENT_DISABLE is set" if options_module.disabled() else _warn_unsupported()
 
 
 def _callable(function: FunctionType, options: Options) -> Any:
@@ -116,17 +129,34 @@ def entry_of(target: Any) -> Entry:
 
 def is_jitted(target: Any) -> bool:
     """Whether `target` came from `trident.jit`."""
+    if _reason_off(target):
+        return True
     try:
         return not isinstance(target, FunctionType) and bool(entry_of(target))
     except TypeError:
         return False
 
 
+def _reason_off(target: Any) -> str:
+    """Why what `jit` made of a function, method or module runs eagerly, "" if it does not, or was not made by it."""
+    function = getattr(target, "__func__", target)
+    why = getattr(function, "__dict__", {}).get("_trident_off") if isinstance(function, FunctionType) else None
+    return str(why or (isinstance(target, torch.nn.Module) and getattr(type(target), "_trident_off", "")) or "")
+
+
 def explain(target: Any) -> Explanation:
     """What Trident did with a jitted (or captured) function: print the result."""
-    why = _undecided.get(target.__code__) if isinstance(target, FunctionType) else None
-    if why is not None:
-        return nothing_of(target.__qualname__, target.__code__, f"left to CPython: {why}")
+    function = getattr(target, "__func__", target)
+    if isinstance(target, torch.nn.Module):
+        function = type(target).forward
+    if isinstance(function, FunctionType):
+        code = function.__code__
+        why = _reason_off(target) or ("" if is_jitted(target) or code in _hooked else _off())
+        if why:
+            return nothing_of(function.__qualname__, code, f"off, runs eagerly: {why}")
+        undecided = _undecided.get(code)
+        if undecided is not None:
+            return nothing_of(function.__qualname__, code, f"left to CPython: {undecided}")
     return entry_of(target).explain()
 
 
@@ -185,7 +215,7 @@ def frame_hook() -> Iterator[None]:
 
     Nests; chains to an evaluator that was installed before and restores it, also when the block raises.
     """
-    if options_module.disabled() or _warn_unsupported():
+    if _off():
         yield
         return
     hook = answer(_installed_hook, None, lambda error: log.warn(f"trident.frame_hook captures nothing: {describe_fault(error)}"))
@@ -203,13 +233,12 @@ def _installed_hook() -> FrameHook:
 
 
 @functools.cache
-def _warn_unsupported() -> bool:
-    """Whether this Python or torch cannot be served: one warning, then everything runs eagerly."""
+def _warn_unsupported() -> str:
+    """Why this Python or torch cannot be served, "" if it can: one warning, then everything runs eagerly."""
     reason = unsupported_reason()
     if reason:
-        warnings.warn(f"trident is off, everything runs eagerly: {reason}", RuntimeWarning, stacklevel=3)
-    return bool(reason)
+        log.warn(f"trident is off, everything runs eagerly: {reason}")
+    return reason
 
 
 __all__ = ["entry_of", "explain", "frame_hook", "is_jitted", "jit", "stats"]
-

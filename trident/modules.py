@@ -22,8 +22,24 @@ def jit_module(module: torch.nn.Module, options: Options, make: Callable[[Functi
     """A module of a subclass of type(module) that shares the module's state; `make` jits a function."""
     original: Any = type(module)
     native = make(original.__call__, options)
+    return _sharing(module, {
+        # A staticmethod: the slot finds a plain native callable with the original module bound, and makes no frame.
+        "__call__": staticmethod(MethodType(native, module)),
+        "_trident_entry": native.__dict__["_trident_entry"],
+        "specializations": property(lambda self: native.specializations),
+        "reset": lambda self: native.reset(),
+    })
 
-    def reduce(self: torch.nn.Module) -> tuple[Any, ...]:
+
+def inert_module(module: torch.nn.Module, why: str) -> torch.nn.Module:
+    """The same where Trident is off: the call is the original's."""
+    return _sharing(module, {"_trident_off": why, "specializations": property(lambda self: 0), "reset": lambda self: None})
+
+
+def _sharing(module: torch.nn.Module, members: dict[str, Any]) -> torch.nn.Module:
+    original: Any = type(module)
+
+    def reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
         from trident.api import jit
 
         return jit, (module,)
@@ -37,14 +53,10 @@ def jit_module(module: torch.nn.Module, options: Options, make: Callable[[Functi
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
-        # A staticmethod: the slot finds a plain native callable with the original module bound, and makes no frame.
-        "__call__": staticmethod(MethodType(native, module)),
-        "__reduce_ex__": lambda self, protocol: reduce(self),
+        "__reduce_ex__": reduce,
         "__deepcopy__": deepcopy,
         "__wrapped__": property(lambda self: module),
-        "_trident_entry": native.__dict__["_trident_entry"],
-        "specializations": property(lambda self: native.specializations),
-        "reset": lambda self: native.reset(),
+        **members,
     })
     jitted: torch.nn.Module = object.__new__(cls)
     object.__setattr__(jitted, "__dict__", module.__dict__)

@@ -14,7 +14,7 @@ import trident
 from .config import Config
 from .generate import Step, generate
 from .model import Transformer, build
-from .peers import torch_compile
+from .peers import no_compiler, torch_compile
 from .report import TITLES, Run, describe, print_report
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -68,7 +68,8 @@ def run_mode(mode: str, model: Transformer, prompt: torch.Tensor, count: int, pr
     except Exception as error:
         if mode == "eager":
             raise
-        run.reason = describe(error)
+        on_cpu = mode == "compile" and prompt.device.type == "cpu"
+        run.reason = on_cpu and no_compiler() or describe(error)
     return run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -17,3 +19,9 @@ def torch_compile(function: Callable[..., Any], device: torch.device, mode: str 
         config.compile_threads = 1
     compiled: Callable[..., Any] = torch.compile(function, mode=mode)
     return compiled
+
+
+def no_compiler() -> str:
+    """Why torch.compile cannot work for the CPU on this machine, "" if it can."""
+    wanted = os.environ.get("CXX") or "g++"
+    return "" if shutil.which(wanted) else f"it needs a C++ compiler, and there is no {wanted} on this machine"

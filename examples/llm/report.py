@@ -81,7 +81,8 @@ def result_table(runs: list[Run], title: str) -> Table:
     for run in runs:
         made = run.generation
         if made is None:
-            table.add_row(TITLES[run.mode], "did not", "run", *["-"] * (len(headings) - 2))
+            why = ("needs a", "C++ compiler") if "C++ compiler" in run.reason else ("did not", "run")
+            table.add_row(TITLES[run.mode], *why, *["-"] * (len(headings) - 2))
             continue
         same = [yes_or_no(equal(made, reference)) for equal in (tokens_equal, logits_equal)] if run is not runs[0] else ["-", "-"]
         table.add_row(

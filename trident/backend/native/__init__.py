@@ -10,10 +10,11 @@ def verify() -> None:
     from trident.ir import exceptions
 
     layouts.current()
-    try:
-        exceptions.state_offset()
-        exceptions.frame_offsets()
-    except LookupError as error:
-        raise UnsupportedPython(str(error)) from error
-    symbols.load_libraries()
-    torch_layouts.current()
+    with layouts.plain_evaluator():
+        try:
+            exceptions.state_offset()
+            exceptions.frame_offsets()
+        except LookupError as error:
+            raise UnsupportedPython(str(error)) from error
+        symbols.load_libraries()
+        torch_layouts.current()

@@ -14,7 +14,8 @@ import dis
 import platform
 import struct
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from types import CodeType, FrameType, FunctionType
@@ -390,7 +391,29 @@ def verify(t: Layout) -> Layout:
     return t
 
 
+@contextmanager
+def plain_evaluator() -> Iterator[None]:
+    """Frames that are entered meanwhile run as in a program without an evaluator: one that somebody else has installed (Dynamo's
+    stays when a compilation of its has failed) takes Python calls apart differently, and looks at the frames of the checks."""
+    interpreter, default = _get_interpreter(), ctypes.cast(ctypes.pythonapi._PyEval_EvalFrameDefault, ctypes.c_void_p)
+    before = _get_evaluator(interpreter)
+    if before == default.value:
+        yield
+        return
+    _set_evaluator(interpreter, default)
+    try:
+        yield
+    finally:
+        _set_evaluator(interpreter, before)
+
+
+_get_evaluator = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(("_PyInterpreterState_GetEvalFrameFunc", ctypes.pythonapi))
+_set_evaluator = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(("_PyInterpreterState_SetEvalFrameFunc", ctypes.pythonapi))
+
+
 @cache
 def current() -> Layout:
     """The verified layout of the running interpreter; UnsupportedPython where it is unknown."""
-    return verify(_platform())
+    table = _platform()
+    with plain_evaluator():
+        return verify(table)
