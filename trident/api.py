@@ -151,7 +151,7 @@ def explain(target: Any) -> Explanation:
         function = type(target).forward
     if isinstance(function, FunctionType):
         code = function.__code__
-        why = _reason_off(target) or ("" if is_jitted(target) or code in _hooked else _off())
+        why = _reason_off(target) or ("" if is_jitted(target) or id(code) in _hooked else _off())
         if why:
             return nothing_of(function.__qualname__, code, f"off, runs eagerly: {why}")
         undecided = _undecided.get(code)
