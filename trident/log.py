@@ -43,10 +43,15 @@ def configure(spec: str | None = None) -> None:
     for unknown in sorted(names - set(TOPICS)):
         print(f"trident: unknown log topic {unknown!r}; topics: {', '.join(TOPICS)}", file=sys.stderr)
     _enabled = frozenset(names & set(TOPICS))
-    for handler in list(_logger.handlers):
-        _logger.removeHandler(handler)
+    for old in list(_logger.handlers):
+        _logger.removeHandler(old)
     if _enabled:
-        handler = logging.FileHandler(file) if file else logging.StreamHandler()
+        handler: logging.Handler = logging.StreamHandler()
+        if file:
+            try:
+                handler = logging.FileHandler(file)
+            except OSError as error:
+                warn(f"trident: TRIDENT_LOG names a file that cannot be written, the log goes to stderr: {error}")
         handler.setFormatter(logging.Formatter("trident %(message)s"))
         _logger.addHandler(handler)
         _logger.setLevel(logging.INFO)
@@ -67,7 +72,7 @@ def write(topic: str, message: str) -> None:
 def warn(message: str) -> None:
     """A RuntimeWarning at the user's line. Where a filter makes it an error it is printed: a call must not be lost for it."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<frozen ")):
         frame = frame.f_back
     where = frame.f_code.co_filename, frame.f_lineno
     try:
@@ -89,10 +94,18 @@ def timed(topic: str, what: str) -> Iterator[None]:
 
 def dump(directory: str | None, name: str, suffix: str, text: Callable[[], str]) -> None:
     """Write a text to directory/name.suffix if a directory is given (TRIDENT_DUMP)."""
-    if directory:
-        path = Path(directory)
+    if not directory or directory in _unwritable:
+        return
+    content, path = text(), Path(directory)
+    try:
         path.mkdir(parents=True, exist_ok=True)
-        (path / f"{name}.{suffix}").write_text(text())
+        (path / f"{name}.{suffix}").write_text(content)
+    except OSError as error:
+        _unwritable.add(directory)
+        warn(f"trident: nothing is dumped to {directory!r} any more, it cannot be written (dump=, TRIDENT_DUMP): {error}")
 
+
+_unwritable: set[str] = set()
+"""Directories to which dumping has failed."""
 
 configure()

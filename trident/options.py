@@ -54,6 +54,42 @@ class Options:
         return frozenset(f.name for f in dataclasses.fields(cls)) - {"demoted", "generalised", "loops"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What an option takes: instances of `types`, and numbers from `least` to `most`."""
+
+    types: tuple[type, ...]
+    words: str
+    least: int | None = None
+    most: int | None = None
+
+
+ACCEPTED: dict[str, _Values] = {
+    "strict": _Values((bool,), "True or False"),
+    "max_specializations": _Values((int,), "an int of at least 1", 1),
+    "max_bridges": _Values((int,), "an int of at least 0", 0),
+    "bridge_threshold": _Values((int,), "an int of at least 1", 1),
+    "max_aborts": _Values((int,), "an int of at least 1", 1),
+    "max_trace_ops": _Values((int,), "an int of at least 1", 1),
+    "check": _Values((bool, int), "0 or 1", 0, 1),
+    "dump": _Values((str, os.PathLike, type(None)), "a directory (str or path) or None"),
+}
+
+
+def _checked(name: str, value: object) -> Any:
+    """The value of an option as it is kept; TypeError or ValueError where the option does not take it."""
+    values = ACCEPTED[name]
+    complaint = f"option {name!r} takes {values.words}, not {value!r:.60}"
+    if not isinstance(value, values.types) or isinstance(value, bool) and bool not in values.types:
+        raise TypeError(f"{complaint} ({type(value).__name__})")
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    number: Any = value
+    if values.least is not None and number < values.least or values.most is not None and number > values.most:
+        raise ValueError(complaint)
+    return value
+
+
 def _default() -> Options:
     check = os.environ.get("TRIDENT_CHECK") or "0"
     if check not in ("0", "1"):
@@ -70,11 +106,12 @@ def current() -> Options:
 
 
 def make(**overrides: object) -> Options:
-    """Current options with overrides; unknown names raise TypeError with the list of known ones."""
+    """Current options with overrides; unknown names raise TypeError with the list of known ones, bad values TypeError or ValueError."""
     unknown = sorted(set(overrides) - Options.names())
     if unknown:
         raise TypeError(f"unknown option {', '.join(map(repr, unknown))}; known options: {', '.join(sorted(Options.names()))}")
-    return dataclasses.replace(current(), demoted=set(), generalised=set(), loops={}, **overrides)  # type: ignore[arg-type]
+    checked = {name: _checked(name, value) for name, value in overrides.items()}
+    return dataclasses.replace(current(), demoted=set(), generalised=set(), loops={}, **checked)
 
 
 @contextmanager
