@@ -77,7 +77,7 @@ def _jit(target: Any, make: Callable[[FunctionType, Options], Any], options: Opt
     if isinstance(target, torch.nn.Module):
         from trident.modules import inert_module, jit_module
 
-        return inert_module(target, why) if why else jit_module(target, options, make)
+        return inert_module(target, options, why) if why else jit_module(target, options, make)
     return make(target, options)
 
 

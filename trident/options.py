@@ -48,6 +48,11 @@ class Options:
     generalised: set[int] = field(default_factory=set, compare=False)
     loops: dict[Any, Any] = field(default_factory=dict, compare=False)
 
+    def chosen(self) -> dict[str, Any]:
+        """What differs from the defaults, as keywords of `trident.jit`."""
+        plain = Options()
+        return {name: getattr(self, name) for name in sorted(self.names()) if getattr(self, name) != getattr(plain, name)}
+
     @classmethod
     def names(cls) -> frozenset[str]:
         """Names that `trident.jit` accepts."""

@@ -356,10 +356,14 @@ def _members() -> dict[str, object]:
     def by_name(self: Any) -> str:
         return str(self.__qualname__)  # pickle stores it as the global of this name, like a function
 
+    def wrapped(self: Any) -> Any:
+        return self.__wrapped__  # for torch.jit.script, which compiles source code
+
     def represent(self: Any) -> str:
         return f"<trident function {self.__qualname__} at {id(self):#x}>"
 
-    return {"__copy__": itself, "__deepcopy__": itself, "__reduce__": by_name, "__repr__": represent}
+    return {"__copy__": itself, "__deepcopy__": itself, "__reduce__": by_name, "__repr__": represent,
+            "__prepare_scriptable__": wrapped}
 
 
 def _array(kind: type[ctypes.Structure], *rows: tuple[Any, ...]) -> int:
