@@ -135,6 +135,8 @@ class Campaign:
                     self.done += 1
                 speed = self.done / max(progress.tasks[0].elapsed or 0, 1)
                 progress.update(task, advance=1, description=f"{speed:.1f} programs/s, {sum(self.kinds.values())} found")
+                if not self.console.is_terminal and self.done % 250 == 0:
+                    self.console.print(f"{self.done} programs, {speed:.1f}/s")
                 if message["fault"]:
                     self.found(message["fault"], source, f"seed {self.args.seed}, chunk {chunk}")
             else:

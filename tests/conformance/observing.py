@@ -2,7 +2,7 @@
 
 Owns `picture` (objects as nested tuples of plain values) and `observe`. What must hold: two pictures are equal exactly if no program
 could tell the objects apart: bits of numbers and tensors, types, identity among mutable objects, shared storage among tensors, order of
-dicts and sets, and of exceptions the class, message, notes, chain, and the functions and source positions of the traceback. Addresses in
+dicts and sets (NaNs are all alike: which sign the sum of two has is up to CPython's compiler), and of exceptions the class, message, notes, chain, and the functions and source positions of the traceback. Addresses in
 texts are left out.
 """
 
@@ -56,7 +56,7 @@ class Painter:
         """The picture of one object."""
         cls = type(value)
         if cls is float:
-            return "float", struct.pack("<d", value).hex(), repr(value)
+            return "float", "nan" if value != value else struct.pack("<d", value).hex(), repr(value)
         if cls is complex:
             return "complex", self(value.real), self(value.imag)
         if cls in _PLAIN:
@@ -81,6 +81,8 @@ class Painter:
     def _tensor(self, t: torch.Tensor) -> Picture:
         storage = self._storages.setdefault(t.untyped_storage().data_ptr(), len(self._storages)) if t.numel() else -1
         plain = t.detach().cpu()
+        if plain.is_floating_point():
+            plain = plain.masked_fill(plain.isnan(), float("nan"))
         data = (plain.view(torch.int16) if plain.dtype is torch.bfloat16 else plain).numpy().tobytes().hex()
         node = t.grad_fn
         return (str(t.dtype), tuple(t.shape), t.stride(), t.storage_offset(), str(t.device), t.requires_grad, t.is_leaf, t.is_inference(),

@@ -76,6 +76,12 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
     return None if pairs is None else [Const(key) for key, _ in pairs]
 
 
+def is_iterable(rec: Recorder, value: Value) -> bool:
+    """Whether an object's type can be iterated over at all."""
+    cls = rec.type_of(value)
+    return any(rec.read_type(cls, name) is not NULL for name in ("__iter__", "__getitem__"))
+
+
 def is_long(obj: Any) -> bool:
     """Whether a container has too many items for the trace to know them one by one."""
     if type(obj) is range:  # its length need not fit

@@ -146,6 +146,8 @@ def list_extend(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     target = container_at(rec, frame, ins.arg)
     items = iteration.known_items(rec, source)
     if items is None or type(target) is not Virtual or any(subscripts.reaches(rec, item, target) for item in items):
+        if not iteration.is_iterable(rec, source):
+            raise Leave("raised", f"Value after * must be an iterable, not {type(source.obj).__name__}")
         rec.opaque(Const(list.extend), [target, source], {}, f"extends a list by a {type(source.obj).__name__}")
         return
     rec.mutation(target, len(target.items))
@@ -187,7 +189,7 @@ def dict_update(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     if pairs is None or type(target) is not Virtual or target.keys is None:
         if ins.name == "DICT_MERGE":
             raise Leave("unsupported", f"** of a {type(source.obj).__name__}")
-        rec.opaque(Const(dict.update), [target, source], {}, f"updates a dict by a {type(source.obj).__name__}")
+        rec.opaque(Const(_update), [target, source], {}, f"updates a dict by a {type(source.obj).__name__}")
         return
     if ins.name == "DICT_MERGE" and any(key in target.keys or type(key) is not str for key, _ in pairs):
         raise Leave("raised", "multiple values for a keyword argument")
@@ -204,6 +206,11 @@ def dict_update(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     for key, item in pairs:
         target.obj[key] = item.obj  # type: ignore[index]
         operators.set_key(target, key, item)
+
+
+def _update(target: dict[Any, Any], source: Any) -> None:
+    """`{**source}`: not `dict.update`, which takes pairs too."""
+    target.update({**source})
 
 
 def ordered_pairs(rec: Recorder, source: Value) -> list[tuple[Any, Value]] | None:

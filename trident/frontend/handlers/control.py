@@ -6,6 +6,7 @@ May import: frontend.*, ir.
 from __future__ import annotations
 
 import types
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend import iteration, operators
@@ -116,12 +117,20 @@ def _next_of_opaque(rec: Recorder, frame: RecordedFrame, ins: Instruction, itera
 
 
 # ----------------------------------------------------------------------------------------------------------- unpacking
+def _first(iterable: Any, count: int) -> tuple[object, ...]:
+    """Items of an iterable: so many, and one more to see whether there are too many."""
+    return tuple(islice(iterable, count + 1))
+
+
 def unpack_items(rec: Recorder, frame: RecordedFrame, ins: Instruction, value: Value) -> list[Value]:
     """The items of an iterable to unpack; one of unknown items becomes a tuple first."""
     items = iteration.known_items(rec, value)
     if items is not None:
         return items
-    made = rec.opaque(Const(tuple), [value], {}, f"unpacking of a {type(value.obj).__name__}")
+    if not iteration.is_iterable(rec, value):
+        raise Leave("raised", f"cannot unpack non-iterable {type(value.obj).__name__} object")
+    function, count = (_first, [Const(ins.arg)]) if ins.name == "UNPACK_SEQUENCE" else (tuple, [])
+    made = rec.opaque(Const(function), [value, *count], {}, f"unpacking of a {type(value.obj).__name__}")
     assert isinstance(made, Traced)
     made.known_type = tuple
     rec.restate(ins.offset, [*frame.stack, made], ins.live)

@@ -1,0 +1,64 @@
+"""Programs in which campaigns (see `campaign`) have found something, made smaller by hand: each four ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.harness import check_program
+
+CASES: dict[str, str] = {}
+
+
+def case(source: str) -> None:
+    """A program; its name is what it says in its first line."""
+    name, _, text = source.strip().partition("\n")
+    CASES[name.strip("# ")] = text + "\n"
+
+
+case("""
+# unpacking what cannot be iterated over
+def program(n, what):
+    if n == 0:
+        a, b = what
+    elif n == 1:
+        a, *b = what
+    elif n == 2:
+        a = [1, *what]
+        b = 0
+    else:
+        a = {**what}
+        b = 1
+    return a, b
+
+CALLS = [lambda: ((0, 5), {}), lambda: ((1, True), {}), lambda: ((2, 2.5), {})]
+""")
+case("""
+# a mapping is needed, pairs are none
+def program(n, what):
+    return {"a": n, **what}
+
+CALLS = [lambda: ((0, [("b", 2)]), {}), lambda: ((1, 5), {}), lambda: ((2, {"a": 3}), {})]
+""")
+case("""
+# unpacking takes no more items than it must
+def program(n, log):
+    def items():
+        for i in range(n):
+            log.append(i)
+            yield i
+
+    it = items()
+    try:
+        a, b = it
+    except ValueError as error:
+        log.append(str(error))
+        a = b = None
+    return a, b, log, list(it)
+
+CALLS = [lambda: ((2, []), {}), lambda: ((9, []), {}), lambda: ((1, []), {})]
+""")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_found(name: str) -> None:
+    assert not check_program(CASES[name]).fault
