@@ -41,6 +41,7 @@ from trident.ir.pins import holds
 from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
 from trident.resuming import continue_frames
+from trident.shadow import Shadow, ShadowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -261,6 +262,12 @@ class Entry:
                 bridge: bool = False) -> None:
         """Compile and publish what was recorded. A call that has come to a loop goes on there."""
         record_ms = (time.perf_counter() - start) * 1e3
+        if outcome.faults:
+            fault = ShadowError(f"{self.name}: the trace does not say what the recorder did:\n  " + "\n  ".join(outcome.faults))
+            where = self.function.__code__
+            self._aborted(Abort("internal", str(fault), where.co_filename, where.co_firstlineno))
+            call.complaint = fault
+            return
         complaint: StrictError | None = None
         program: HostProgram | None = None
         if outcome.abort is not None:
@@ -468,6 +475,10 @@ class Services:
     def watched(self) -> bool:
         """Whether a tool waits for the frames to go on in CPython."""
         return tools.hidden()
+
+    def shadow(self, recorder: Any, values: list[Any]) -> None:
+        """Follow a recording."""
+        Shadow(recorder, values)
 
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""

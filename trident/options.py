@@ -18,7 +18,7 @@ from typing import Any
 ENVIRONMENT: dict[str, str] = {
     "TRIDENT_LOG": "topic,…[:file] — log topics (see trident.log.TOPICS) to stderr or to a file",
     "TRIDENT_DUMP": "directory that receives the IR and LLVM of everything that is compiled",
-    "TRIDENT_CHECK": "0 or 1 — 1 verifies the IR after every pass",
+    "TRIDENT_CHECK": "0, 1 or 2 — 1 verifies the IR after every pass; 2 also compares every recording with its trace (slow)",
     "TRIDENT_DISABLE": "1 — everything runs eagerly, as if Trident were not there",
 }
 
@@ -97,7 +97,7 @@ def _checked(name: str, value: object) -> Any:
 
 def _default() -> Options:
     check = os.environ.get("TRIDENT_CHECK") or "0"
-    if check not in ("0", "1"):
+    if check not in ("0", "1", "2"):
         raise ValueError(f"TRIDENT_CHECK is {check!r}; it must be {ENVIRONMENT['TRIDENT_CHECK']}")
     return Options(check=int(check), dump=os.environ.get("TRIDENT_DUMP") or None)
 

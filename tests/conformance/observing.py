@@ -1,9 +1,9 @@
 """What one call did, in a form that can be compared bit by bit: results, arguments, globals, printed text, exceptions.
 
-Owns `picture` (objects as nested tuples of plain values) and `observe`. What must hold: two pictures are equal exactly if no program
+Owns `Painter` (objects as nested tuples of plain values) and `observe`. What must hold: two pictures are equal exactly if no program
 could tell the objects apart: bits of numbers and tensors, types, identity among mutable objects, shared storage among tensors, order of
-dicts and sets (NaNs are all alike: which sign the sum of two has is up to CPython's compiler), and of exceptions the class, message, notes, chain, and the functions and source positions of the traceback. Addresses in
-texts are left out.
+dicts and sets, and of exceptions the class, message, notes, chain, and the functions and source positions of the traceback. Addresses in
+texts are left out; NaNs are all alike (which sign the sum of two has is up to the compiler of CPython).
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class Painter:
 
     def _error(self, error: BaseException) -> Picture:
         entries = []
-        vague = isinstance(error, UnboundLocalError)  # CPython may name the instruction before, if it has joined the two to one
+        vague = isinstance(error, UnboundLocalError)  # CPython 3.11 may name the instruction before: once warm, the two are one
         trace = error.__traceback__
         while trace is not None:
             code = trace.tb_frame.f_code
             if code.co_filename == self._file:
-                entries.append((code.co_qualname, trace.tb_lineno, None if vague else _position(code, trace.tb_lasti)))
+                entries.append((code.co_qualname, None if vague else _position(code, trace.tb_lasti)))
             trace = trace.tb_next
         return (text(error), tuple(map(self, error.args)), tuple(entries), getattr(error, "__notes__", None), self(error.__cause__),
                 self(error.__context__), error.__suppress_context__)

@@ -50,7 +50,7 @@ class _Leave(Exception):
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """State of one execution."""
 
     trace: Trace
@@ -76,7 +76,7 @@ def _int64(value: int) -> int:
 
 
 def _arith(fn: Callable[..., object]) -> Callable[..., object]:
-    def rule(run: _Run, op: mlir.Operation, *args: object) -> object:
+    def rule(run: Run, op: mlir.Operation, *args: object) -> object:
         try:
             result = fn(*args)
         except ArithmeticError as e:
@@ -116,12 +116,12 @@ def _exact(fn: Callable[..., float]) -> Callable[..., float]:
     return checked
 
 
-def _guard(run: _Run, op: mlir.Operation, condition: bool) -> None:
+def _guard(run: Run, op: mlir.Operation, condition: bool) -> None:
     if condition != _attr(op, "expected"):
         raise _Leave(run.trace.guards[_attr(op, "info")].text)
 
 
-def _pin(run: _Run, op: mlir.Operation) -> None:
+def _pin(run: Run, op: mlir.Operation) -> None:
     from trident.ir.pins import holds
 
     for index in mlir.DenseI64ArrayAttr(op.attributes["indices"]):
@@ -129,39 +129,39 @@ def _pin(run: _Run, op: mlir.Operation) -> None:
             raise _Leave(run.trace.pins[index].info.text)
 
 
-def _exit(run: _Run, op: mlir.Operation) -> None:
+def _exit(run: Run, op: mlir.Operation) -> None:
     reason = str(_attr(op, "reason"))
     if reason == JUMP and run.state is not None:
         raise Onward(*run.state, reason)
     raise _Leave(reason)
 
 
-def _state(run: _Run, op: mlir.Operation, *values: object) -> None:
+def _state(run: Run, op: mlir.Operation, *values: object) -> None:
     run.state = (run.trace.snapshots[_attr(op, "snapshot")], values)
 
 
-def _constant(run: _Run, op: mlir.Operation) -> object:
+def _constant(run: Run, op: mlir.Operation) -> object:
     return run.trace.constants[_attr(op, "index")]
 
 
-def _cell_get(run: _Run, op: mlir.Operation, cell: CellType) -> object:
+def _cell_get(run: Run, op: mlir.Operation, cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
         raise _Leave("the cell is empty") from None
 
 
-def _cell_set(run: _Run, op: mlir.Operation, cell: CellType, value: object) -> None:
+def _cell_set(run: Run, op: mlir.Operation, cell: CellType, value: object) -> None:
     cell.cell_contents = value
 
 
-def _call(run: _Run, op: mlir.Operation, callee: Callable[..., object], *args: object) -> object:
+def _call(run: Run, op: mlir.Operation, callee: Callable[..., object], *args: object) -> object:
     names = _attr(op, "kwnames")
     split = len(args) - len(names)
     return callee(*args[:split], **dict(zip(names, args[split:], strict=True)))
 
 
-def _call_raises(run: _Run, op: mlir.Operation, callee: Callable[..., object], *args: object) -> tuple[object, bool]:
+def _call_raises(run: Run, op: mlir.Operation, callee: Callable[..., object], *args: object) -> tuple[object, bool]:
     try:
         return _call(run, op, callee, *args), False
     except BaseException as e:
@@ -173,7 +173,7 @@ def _call_raises(run: _Run, op: mlir.Operation, callee: Callable[..., object], *
     return error, True
 
 
-def _add_traceback(run: _Run, op: mlir.Operation, error: BaseException) -> None:
+def _add_traceback(run: Run, op: mlir.Operation, error: BaseException) -> None:
     code, globals_ = (run.trace.constants[_attr(op, name)] for name in ("code", "globals"))
     exceptions.add_traceback(error, code, globals_, _attr(op, "lasti"), _attr(op, "line"))  # type: ignore[arg-type]
 
@@ -184,13 +184,13 @@ def _inside(container: Any, index: int) -> int:
     return index
 
 
-def _back(run: _Run, op: mlir.Operation, *values: object) -> None:
+def _back(run: Run, op: mlir.Operation, *values: object) -> None:
     """What `run_trace` then goes back to is the header."""
     carries = [view.operation for view in run.trace.block.operations if view.operation.name == "trident.carry"]
     run.env.update(zip([carry.results[0] for carry in carries], values, strict=True))
 
 
-def _launch(run: _Run, op: mlir.Operation, *values: Any) -> None:
+def _launch(run: Run, op: mlir.Operation, *values: Any) -> None:
     site = run.trace.launches[_attr(op, "site")]
     grid, rest = values[:3], iter(values[3:])
     kwargs = {p.name: p.value if p.constexpr else next(rest) for p in site.params}
@@ -216,7 +216,7 @@ def _function_modes() -> int:
     return _len_torch_function_stack()
 
 
-def _number_tensor(run: _Run, op: mlir.Operation, number: float) -> torch.Tensor:
+def _number_tensor(run: Run, op: mlir.Operation, number: float) -> torch.Tensor:
     dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
     dtype = next(d for d in dtypes if _scalar_type(d) == _attr(op, "dtype"))
     return torch.scalar_tensor(number, dtype=dtype, device="cpu")
@@ -314,7 +314,7 @@ RULES: dict[str, Callable[..., object]] = {
 }
 
 
-def _torch_op(run: _Run, op: mlir.Operation, name: str, args: list[object]) -> object:
+def _torch_op(run: Run, op: mlir.Operation, name: str, args: list[object]) -> object:
     """torch.constant.*, torch.prim.ListConstruct and ATen operators."""
     if name.startswith("torch.constant."):
         if name == "torch.constant.none":
@@ -331,18 +331,18 @@ def _torch_op(run: _Run, op: mlir.Operation, name: str, args: list[object]) -> o
     return target(*args[: len(declared) - len(keywords)], **keywords)
 
 
-def _execute(run: _Run, op: mlir.Operation) -> None:
-    name = op.name
-    args = [run.env[v] for v in op.operands]
+def evaluate(run: Run, op: mlir.Operation, args: list[Any]) -> list[object]:
+    """The results of one op with these operands."""
+    name, count = op.name, len(op.results)
     if name.startswith("trident."):
         result = RULES[name.removeprefix("trident.")](run, op, *args)
     else:
         result = _torch_op(run, op, name, args)
-    results = list(op.results)
-    if len(results) == 1:
-        run.env[results[0]] = result
-    elif results:
-        run.env.update(zip(results, result, strict=True))  # type: ignore[call-overload]
+    return [result] if count == 1 else list(result) if count else []  # type: ignore[call-overload]
+
+
+def _execute(run: Run, op: mlir.Operation) -> None:
+    run.env.update(zip(op.results, evaluate(run, op, [run.env[v] for v in op.operands]), strict=True))
 
 
 def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
@@ -350,7 +350,7 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
 
     An exception raised by an op after the entry region is delivered as a SideExit with `error` set.
     """
-    run = _Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
+    run = Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
     operations = [view.operation for view in trace.block.operations]
     at = 0
     while operations[at].name != "func.return":
@@ -373,7 +373,7 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
 
 def first_failure(trace: Trace, args: tuple[object, ...]) -> GuardInfo | None:
     """Why a root trace does not apply to these arguments: the first failing guard of the entry region."""
-    run = _Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
+    run = Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
     for op in trace.block.operations:
         if op.operation.name == "trident.state":
             return None

@@ -65,6 +65,9 @@ class Services(Protocol):
     def watched(self) -> bool:
         """Whether what was called has installed a tool (settrace, setprofile): it is to see the frames from here on."""
 
+    def shadow(self, recorder: Any, values: list[Any]) -> None:
+        """Follow a recording that begins with these arguments (`check=2`)."""
+
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""
 
@@ -98,6 +101,7 @@ class Core:
         self.equal_to: dict[int, Traced] = {}  # id of a Const that stands for an object that is only equal to it -> that object
         self.hoist_epoch = 0 if not bridge else -1  # epoch for which the builder has a place to hoist to
         self.snapshots = SnapshotWriter(self)
+        self.shadow: Any = None  # follows the recording, see trident.shadow
 
     # ------------------------------------------------------------------------------------------------- user code
     def execute(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
@@ -168,6 +172,8 @@ class Core:
 
     def _write_state(self) -> None:
         snapshot, operands = self.snapshots.take()
+        if self.shadow is not None and not self.pure_base:
+            self.shadow.state(snapshot, operands, self.frames[-1].before)
         self.builder.state(snapshot, operands)
         self.state_serial = self.serial
 
@@ -176,6 +182,8 @@ class Core:
 
         For guards that must follow an effect of the same instruction (a branch on a result, a for loop's end)."""
         snapshot, operands = self.snapshots.take(offset, stack, live)
+        if self.shadow is not None:
+            self.shadow.state(snapshot, operands, stack)
         self.builder.state(snapshot, operands)
         self.state_serial = self.serial
         self.effect_serial = 0
@@ -234,6 +242,8 @@ class Core:
 
     def result(self, obj: object, ssa: mlir.Value, origin: str = "") -> Traced:
         """The Value of an op's result: `obj` is what the real execution gave. Exact types of unboxed kinds follow."""
+        if self.shadow is not None:
+            self.shadow.result(obj, ssa)
         value = Traced(obj, ssa, origin)
         kind = value.kind
         if kind == "tensor":

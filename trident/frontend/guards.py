@@ -246,6 +246,8 @@ class Guarding(Core):
             if "source" in virtual.state:
                 self.fix_order(virtual)
             virtual.escaped = self._make(virtual)
+            if self.shadow is not None:
+                self.shadow.result(virtual.obj, virtual.escaped)
             self.snapshots.invalidate()
             self._after_escape(virtual)
         return virtual.escaped

@@ -64,6 +64,7 @@ class Outcome:
     "" if it was none; it is an opaque call from now on, so that the next recording gets further. identified: number of an
     argument -> the object that the trace guards it to be. onward: the call is not over: it goes on at the header of a loop (`trace`
     leads there), and there is neither result nor error yet.
+    faults: what the shadow check has found.
     """
 
     result: object = None
@@ -74,6 +75,7 @@ class Outcome:
     blamed: str = ""
     identified: dict[int, object] = field(default_factory=dict)
     onward: Onward | None = None
+    faults: list[str] = field(default_factory=list)
 
     def unwrap(self) -> object:
         """The result, or raise what the call raised."""
@@ -100,6 +102,8 @@ class Recorder(Looping):
     # --------------------------------------------------------------------------------------------- the loop
     def step(self) -> None:
         """Execute and record one instruction."""
+        if self.shadow is not None:
+            self.shadow.instruction()
         frame = self.frames[-1]
         ins = frame.code.instructions[frame.pc]
         frame.current = ins
@@ -178,6 +182,10 @@ class Recorder(Looping):
         assert self.returned is not None
         self.identified.pop(-1, None)
         outcome = Outcome(self.returned.obj, exc, overwritten=self.overwritten, identified=self.identified)
+        if self.shadow is not None:
+            if abort is None:
+                self.shadow.finished(outcome.result, self.final)
+            outcome.faults = self.shadow.close()
         try:
             if abort is None:
                 outcome.trace = self.builder.ret(self.final)
@@ -192,6 +200,8 @@ class Recorder(Looping):
         """The trace has ended at the header of a loop."""
         self.identified.pop(-1, None)
         outcome = Outcome(trace=self.complete, overwritten=self.overwritten, identified=self.identified, onward=self.onward)
+        if self.shadow is not None:
+            outcome.faults = self.shadow.close()
         answer(self.release, None)
         return outcome
 
@@ -260,8 +270,10 @@ class Recorder(Looping):
         for frame in self.frames[-1:]:
             frame.is_call, frame.pops, frame.discard, frame.result, frame.resume_at = True, 0, False, None, -1
         frames = [frame.concrete(frame.current.offset, frame.before) for frame in self.frames]
-        answer(self.release, None)
         outcome = Outcome(abort=info, overwritten=self.overwritten, blamed=blamed)
+        if self.shadow is not None:
+            outcome.faults = self.shadow.close()
+        answer(self.release, None)
         try:
             outcome.result = self.services.resume(frames, exc)
         except BaseException as error:
@@ -321,6 +333,8 @@ def begin(function: FunctionType, bound: tuple[object, ...], services: Services,
     info = analyse(function.__code__)
     builder = TraceBuilder(function.__qualname__, len(bound) + 1)
     rec = Recorder(builder, services, options, bridge=False)
+    if getattr(options, "check", 0) > 1:
+        services.shadow(rec, [*bound, function])
     args = builder.args
     locals_: list[Entry] = [NULL] * info.n_locals
     generalised = getattr(options, "generalised", ())
@@ -360,6 +374,8 @@ def begin_bridge(snapshot: Snapshot, values: list[object], services: Services, o
     runs it empties the list before, so that the frames alone hold them. loop: what the trace is to be, if the snapshot is of a header."""
     builder = TraceBuilder(f"bridge of {snapshot.frames[0].code.co_qualname}", len(values), parent=snapshot)
     rec = Recorder(builder, services, options, bridge=True)
+    if getattr(options, "check", 0) > 1:
+        services.shadow(rec, values)
     reviver = Reviver(snapshot, values, builder, rec.begin_loop(loop) if loop is not None else None)
     rec.frames = [reviver.frame(state, analyse, innermost=state is snapshot.frames[-1]) for state in snapshot.frames]
     if getattr(options, "generalised", ()):

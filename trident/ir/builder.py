@@ -13,6 +13,7 @@ import builtins
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch_mlir import ir
 from torch_mlir.dialects import func
@@ -71,6 +72,7 @@ class TraceBuilder:
             self._at = ir.InsertionPoint(self._block)
         self._hoist_at: ir.InsertionPoint | None = None
         self._hoist_next = False
+        self.shadow: Any = None  # follows what is written, see trident.shadow
         self.trace = Trace(name, module, parent=parent)
 
     # ------------------------------------------------------------------------------------------------------ basics
@@ -102,6 +104,8 @@ class TraceBuilder:
         """Every new op passes here: the first one after `hoist_here` marks the place."""
         if self._hoist_next:
             self._hoist_at, self._hoist_next = ir.InsertionPoint(op), False
+        if self.shadow is not None:
+            self.shadow.op(op)
 
     def hoist_here(self) -> None:
         """Ops written under `hoisted` go to this place (before the op that is created next) from now on."""
@@ -241,6 +245,8 @@ class TraceBuilder:
         """`trident.pin`; always emitted (the recorder decides whether an earlier one still covers it).
 
         hoisted: at the place of the last `hoist_here`."""
+        if self.shadow is not None:
+            self.shadow.pin(pin)
         key = (pin.kind, id(pin.owner), pin.key, id(pin.expected) if type(pin.expected) is not tuple else tuple(map(id, pin.expected)))
         if key not in self._pin_index:
             self._pin_index[key] = len(self.trace.pins)

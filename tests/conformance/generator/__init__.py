@@ -56,10 +56,10 @@ def _call(w: Writer, parameters: list[tuple[str, str]], star: str) -> str:
 def _part(w: Writer) -> None:
     """Some statements; often what they raise is caught, so that not every program ends early."""
     if not w.chance(75):
-        body(w, 4)
+        body(w, 3)
         return
     with w.block("try:"):
-        body(w, 4)
+        body(w, 3)
     name = w.fresh("caught")
     with w.block("except Exception as error:"):
         w.line(w.pick(("print(type(error).__name__, error.args)", f"{name} = error", "pass")))
@@ -80,8 +80,8 @@ def write(choices: bytes) -> str:
         w.declare("int", "k")
     elif star == "**more":
         w.declare("dict", "more")
-    w.budget = 2 + w.upto(10)
-    for _ in range(2):
+    w.budget = 1 + w.upto(7)
+    for _ in range(1 + w.upto(1)):
         _part(w)
     results = [str(w.pick(w.variables(kind))) for kind in KINDS if w.variables(kind) and w.chance(70)]
     results.append(expression(w, str(w.pick(("int", "tensor", "float", "str", "list"))), 2))
