@@ -4,8 +4,9 @@ Owns `Shadow`, which follows one recording. Every op that has no effect is execu
 rules, on the objects of this very call; so is every ATen operator that changes nothing. What must hold, or it is a fault: each result is
 the one that the recorder has; each guard and pin holds; before every instruction the frames rebuilt from a snapshot are those of the
 recorder (the same objects where identity can be seen, equal ones otherwise), the operand stack is as deep as CPython's would be there,
-and the instruction is one that can follow the last one. Effects are not executed twice: of these the recorder's results are taken, and what can be read back
-(cells, the grad mode) is. Faults are collected, and raised as `ShadowError` when the call has ended: a recording is never disturbed.
+and the instruction is one that can follow the last one. Effects are not executed twice: of these the recorder's results are taken, and
+what can be read back (cells, the grad mode) is. Faults are collected, and raised as `ShadowError` when the call has ended: a recording is
+never disturbed.
 
 May import: torch, ir, frontend.{aborts,cpython,recorder}, backend.reference, errors.
 """
@@ -189,9 +190,10 @@ class Shadow:
             held = stack if n == len(snapshot.frames) - 1 else frame.before
             if len(held) != len(state.stack):
                 self.fault(where + f"{len(state.stack)} entries on the operand stack, not {len(held)}")
-            pairs = [("the function", state.function, frame.function)]
-            pairs += [(f"stack[{k}]", *pair) for k, pair in enumerate(zip(state.stack, held))]
-            pairs += [(f"local {name}", *pair) for name, *pair in zip(frame.code.names, state.locals, frame.locals) if pair[0] is not NULL]
+            pairs: list[tuple[str, Recipe, Any]] = [("the function", state.function, frame.function)]
+            pairs += [(f"stack[{k}]", recipe, entry) for k, (recipe, entry) in enumerate(zip(state.stack, held))]
+            pairs += [(f"local {name}", recipe, entry) for name, recipe, entry in zip(frame.code.names, state.locals, frame.locals)
+                      if recipe is not NULL]
             if state.result is not None:
                 pairs.append(("the result", state.result, frame.result or NULL))
             for what, recipe, entry in pairs:
