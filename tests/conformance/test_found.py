@@ -57,6 +57,20 @@ def program(n, log):
 
 CALLS = [lambda: ((2, []), {}), lambda: ((9, []), {}), lambda: ((1, []), {})]
 """)
+case("""
+# an iterator over a dict that has ended is still there
+import torch
+def program(d, x):
+    it = iter({"a": x, **d})
+    for key in it:
+        pass
+    y = x + 1
+    y.add_(len(key))
+    return y, list(it)
+
+CALLS = [lambda: ({"b": 2}, torch.ones(2)), lambda: ({}, torch.ones(2)), lambda: ({"b": 2}, torch.ones(3))]
+CALLS = [lambda made=made: (made(), {}) for made in CALLS]
+""")
 
 
 @pytest.mark.parametrize("name", CASES)

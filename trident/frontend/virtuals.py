@@ -53,7 +53,7 @@ def deletions(source: object) -> int:
 def is_disturbed(iterator: Virtual) -> bool:
     """Whether keys came or went since a dict's iterator was made: only CPython's own iterator knows what that means."""
     state = iterator.state
-    if "size" not in state:
+    if "size" not in state or state["how"] == "done":
         return False
     source = iterator.items[0]
     return state["size"] != len(source.obj) or state.get("deleted", 0) != deletions(source)
