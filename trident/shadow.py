@@ -8,7 +8,7 @@ and the instruction is one that can follow the last one. Effects are not execute
 what can be read back (cells, the grad mode) is. Faults are collected, and raised as `ShadowError` when the call has ended: a recording is
 never disturbed.
 
-May import: torch, ir, frontend.{aborts,cpython,recorder}, backend.reference, errors.
+May import: torch, ir, frontend.{aborts,cpython,frames,recorder,values}, backend.reference, boundary, errors.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import dis
 import functools
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch_mlir import ir as mlir
 
 from trident.backend.reference import Run, evaluate
+from trident.boundary import answer
 from trident.errors import TridentError
 from trident.frontend.aborts import Leave
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.recorder import Recorder
+from trident.frontend.values import is_a
 from trident.ir import NULL, Build, Known, Pin, Recipe, Slot, Snapshot
 from trident.ir.ops import BY_NAME, Effect
 from trident.ir.pins import holds
@@ -76,7 +78,7 @@ class Shadow:
         if name in ("trident.state", "trident.pin"):
             return
         args = [env.get(operand, _UNKNOWN) for operand in op.operands]
-        missing = next((arg for arg in args if isinstance(arg, _Nothing)), None)
+        missing = next((arg for arg in args if type(arg) is _Nothing), None)
         if name == "trident.guard":
             self._guard(op, args[0])
             return
@@ -94,7 +96,7 @@ class Shadow:
 
     def _guard(self, op: mlir.Operation, condition: Any) -> None:
         info = self._run.trace.guards[op.attributes["info"].value]
-        if isinstance(condition, _Nothing):
+        if type(condition) is _Nothing:
             if condition.why:
                 self.fault(f"the guard {info.text!r} rests on an op: {condition.why}")
         elif bool(condition) is not bool(op.attributes["expected"].value):
@@ -129,7 +131,7 @@ class Shadow:
     def result(self, obj: object, ssa: mlir.Value) -> None:
         """The recorder has got this object for that SSA value."""
         found = self._run.env.get(ssa, _UNKNOWN)
-        if isinstance(found, _Nothing):
+        if type(found) is _Nothing:
             if found.why:
                 self.fault(found.why)
         else:
@@ -243,7 +245,7 @@ class _Rebuilt:
             made = self._make(recipe)
         except Exception as error:
             return f"cannot be rebuilt: {type(error).__name__}: {error}"
-        if isinstance(made, _Nothing):
+        if type(made) is _Nothing:
             return made.why or "no op has computed it"
         return self._comparison.unlike(made, obj)
 
@@ -256,7 +258,7 @@ class _Rebuilt:
             case Build():
                 if id(recipe) not in self._made:
                     parts = [self._make(item) for item in recipe.items]
-                    missing = next((part for part in parts if isinstance(part, _Nothing)), None)
+                    missing = next((part for part in parts if type(part) is _Nothing), None)
                     made = self._made[id(recipe)] = missing or recipe.make(*parts)
                     self._new[id(made)] = made
                 return self._made[id(recipe)]
@@ -285,8 +287,8 @@ class _Comparison:
         if cls is float:
             same = made == held and math.copysign(1, made) == math.copysign(1, held) or made != made and held != held
             return "" if same else f"{made}, not {held}"
-        if isinstance(held, tuple):
-            return self._each(made, held)
+        if is_a(held, tuple):
+            return self._each(tuple.__iter__(made), tuple.__iter__(held))
         if cls is slice:
             return self._each((made.start, made.stop, made.step), (held.start, held.stop, held.step))
         if cls in (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType):
@@ -298,18 +300,19 @@ class _Comparison:
             return f"one {cls.__name__} becomes two"
         return self._contents(cls, made, held)
 
-    def _each(self, made: Any, held: Any) -> str:
+    def _each(self, made: Iterable[Any], held: Iterable[Any]) -> str:
+        made, held = tuple(made), tuple(held)
         if len(made) != len(held):
             return f"{len(made)} items, not {len(held)}"
         return next((why for why in map(self.unlike, made, held) if why), "")
 
     def _contents(self, cls: Any, made: Any, held: Any) -> str:
         """Of objects with an identity, of which one stands for the other."""
-        if isinstance(held, torch.Tensor):
+        if is_a(held, torch.Tensor):
             return self._tensors(made, held)
-        if isinstance(held, list):
-            return self._each(list(list.__iter__(made)), list(list.__iter__(held)))
-        if isinstance(held, dict):
+        if is_a(held, list):
+            return self._each(list.__iter__(made), list.__iter__(held))
+        if is_a(held, dict):
             return self._each([x for pair in dict.items(made) for x in pair], [x for pair in dict.items(held) for x in pair])
         if cls is set:
             return "" if made == held else f"{made!r:.60}, not {held!r:.60}"
@@ -324,9 +327,8 @@ class _Comparison:
             return self._each((made.func, made.args, *made.keywords.values()), (held.func, held.args, *held.keywords.values()))
         if hasattr(cls, "__next__") and "__reduce__" in cls.__dict__:
             return _Comparison(new=self._new, fresh=True).unlike(made.__reduce__(), held.__reduce__())
-        if isinstance(getattr(held, "__dict__", None), dict):
-            return self._contents(dict, vars(made), vars(held))
-        return ""
+        parts = [answer(lambda obj=obj: object.__getattribute__(obj, "__dict__"), None) for obj in (made, held)]  # type: ignore[misc]
+        return "" if parts[0] is None else self._contents(dict, *parts)
 
     def _cells(self, made: types.CellType, held: types.CellType) -> str:
         contents: list[Any] = []

@@ -182,7 +182,8 @@ def _compiled(source: str) -> types.CodeType:
 
 
 def _surroundings(namespace: dict[str, Any]) -> list[tuple[str, object]]:
-    return [(k, v) for k, v in namespace.items() if not k.startswith("__") and k not in ("CALLS", "program")]
+    left_out = types.FunctionType | types.ModuleType
+    return [(k, v) for k, v in namespace.items() if not k.startswith("__") and k != "CALLS" and not isinstance(v, left_out)]
 
 
 def _call(namespace: dict[str, Any], number: int, function: Callable[..., object] | None = None) -> Observed:
