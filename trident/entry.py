@@ -115,6 +115,8 @@ class Entry:
         self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
         self.retired = ""  # why the function is left to CPython, "" while it is not
+        # Of the last recording whose trace would not have applied to its own next call: objects by number of the argument, opaque calls.
+        self._unpublished: tuple[dict[int, object], int] = ({}, 0)
         self._scm: SCM | None = None
         self._patience: dict[ExitSite, int] = {}  # exits without a bridge after a recording -> how often they are taken till the next
         _all.add(self)
@@ -149,14 +151,15 @@ class Entry:
         try:
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
-            self._check_limits()
-            if self.retired:
+            call.complaint = self._check_limits()
+            if self.retired or call.complaint is not None:
                 return
             start = time.perf_counter()
             outcome = self._execute(call, begin(function, bound, services, self.options))
             if opaque is not None and outcome.error is None:
                 if outcome.trace is not None and len(outcome.trace.opaque_calls) > opaque:
                     self._fix()
+                    call.complaint = self._opaque_complaint(outcome.trace)
                     return
                 if outcome.abort is not None:
                     self._fix()
@@ -185,12 +188,12 @@ class Entry:
 
         What was compiled for one object is dropped. The number of opaque calls that it had, if anything changed; else None."""
         found, opaque = set(), 0
-        for specialization in self.roots:
-            for n, obj in specialization.identified.items():
+        for identified, count in (*((s.identified, len(s.trace.opaque_calls)) for s in self.roots), self._unpublished):
+            for n, obj in identified.items():
                 mine = arguments[n]
                 if n not in self.fixed and mine is not obj and type(mine) is type(obj) and is_generalisable(mine):
                     found.add(n)
-                    opaque = max(opaque, len(specialization.trace.opaque_calls))
+                    opaque = max(opaque, count)
         if not found:
             return None
         self.options.generalised.update(found)
@@ -213,15 +216,21 @@ class Entry:
             return True
         return False
 
-    def _check_limits(self) -> None:
-        """Retire a function that would go on missing."""
+    def _check_limits(self) -> StrictError | None:
+        """Retire a function that would go on missing. A strict one says so at each such call instead."""
         if len(self.roots) >= self.options.max_specializations:
             last = self.last_misses[-1] if self.last_misses else "none"
-            self.retire(f"more than {self.options.max_specializations} specializations; last miss: {last}")
+            why = f"more than {self.options.max_specializations} specializations; last miss: {last}"
         elif self.strangers >= _STRANGERS:
             why = f"called with another object each time; last miss: {self.last_misses[-1]}"
-            self.forget()  # each specialization keeps such an object alive
-            self.retire(why)
+            if not self.options.strict:
+                self.forget()  # each specialization keeps such an object alive
+        else:
+            return None
+        if self.options.strict:
+            return StrictError(f"{self.name} is not compiled for this call: {why}")
+        self.retire(why)
+        return None
 
     @property
     def roots(self) -> list[Specialization]:
@@ -275,6 +284,7 @@ class Entry:
             complaint = self._aborted(abort, progress=bool(outcome.blamed), bridge=bridge)
         elif outcome.overwritten:  # the next call records it with these demoted
             self.options.demoted.update(outcome.overwritten)
+            self._unpublished = outcome.identified, len(outcome.trace.opaque_calls) if outcome.trace is not None else 0
             where = self.function.__code__
             text = "the function changes what its trace would rest on"
             if self.failed:  # once is normal; again and again, with other objects, is not
@@ -314,12 +324,18 @@ class Entry:
         recorder = begin_bridge(target.snapshot, onward.values, services, self.options, loop=target)
         self._finish(call, self._execute(call, recorder, onward.values), start, publish, bridge=True)
 
+    def _opaque_complaint(self, trace: Trace) -> StrictError | None:
+        """What a strict function raises for a trace with opaque calls."""
+        if not self.options.strict or not trace.opaque_calls:
+            return None
+        call = trace.opaque_calls[0]
+        return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
+                           "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
+
     def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]
                  ) -> tuple[HostProgram | None, StrictError | None]:
-        if self.options.strict and trace.opaque_calls:
-            call = trace.opaque_calls[0]
-            return None, StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
-                               "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
+        if (complaint := self._opaque_complaint(trace)) is not None:
+            return None, complaint
         label = f"{self.function.__name__}.{len(self.specializations)}"
         try:
             log.dump(self.options.dump, label, "recorded.mlir", trace.__str__)
@@ -339,13 +355,14 @@ class Entry:
         llvm = program.compile_seconds - program.lowering_seconds
         timing = Timing(record_ms, *(1e3 * seconds for seconds in (passed - start, program.lowering_seconds, llvm, published)))
         self.failed = self.raised = 0
+        self._unpublished = {}, 0
         self.specializations.append(Specialization(trace, program, timing, outcome.identified))
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
                             f"record {timing.record:.1f} ms, compile {timing.compile:.1f} ms")
         for guard in trace.guards:
             log.write("guards", f"{self.name}: {guard.kind}: {guard.text} ({guard.file}:{guard.line})")
-        for call in trace.opaque_calls:
-            log.write("opaque", f"{self.name}: {call.callee}: {call.reason} ({call.file}:{call.line})")
+        for opaque in trace.opaque_calls:
+            log.write("opaque", f"{self.name}: {opaque.callee}: {opaque.reason} ({opaque.file}:{opaque.line})")
         return program, None
 
     def _aborted(self, abort: Abort, *, progress: bool = False, bridge: bool = False) -> StrictError | None:
@@ -414,6 +431,7 @@ class Entry:
         self.cell.dispatch = 0
         self.specializations.clear()
         self.options.loops.clear()
+        self._unpublished = {}, 0
         self._patience.clear()
         self._scm = None
 

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 import trident
+from trident.api import entry_of
+from trident.entry import StrictError
 
 
 class Norm(nn.Module):
@@ -307,3 +309,76 @@ def test_stores_to_the_object_are_read_back() -> None:
             assert torch.equal(jitted(mine, x), step(eager, x))
         assert mine.steps == eager.steps and torch.equal(mine.total, eager.total)
     assert jitted.specializations <= 2
+
+
+class Counter:
+    def __init__(self, n: int) -> None:
+        self.n, self.value = n, torch.full((2,), float(n))
+
+
+def test_new_objects_whose_attributes_are_overwritten() -> None:
+    """What the first recordings rest on they overwrite themselves: they are never published, yet the object is read at run time."""
+    def step(counter: Counter, x: torch.Tensor) -> torch.Tensor:
+        y = counter.value * x
+        counter.n = counter.n + 1
+        counter.value = y
+        return y + counter.n
+
+    jitted, x = trident.jit(step), torch.ones(2)
+    for n in range(10):
+        ours, theirs = Counter(n), Counter(n)
+        assert torch.equal(jitted(ours, x), step(theirs, x))
+        assert ours.n == theirs.n and torch.equal(ours.value, theirs.value)
+    entry = entry_of(jitted)
+    assert entry.cell.hits == 8 and len(entry.specializations) == 1 and not entry.aborts
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def test_strict_says_what_is_opaque_in_a_recording_that_is_dropped() -> None:
+    jitted = trident.jit(lambda holder: holder.held.upper(), strict=True)
+    assert jitted(Holder("a")) == "A"
+    with pytest.raises(StrictError, match="upper is called opaquely"):
+        jitted(Holder("b"))
+
+
+class Slotted:
+    __slots__ = ("n",)
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+@pytest.mark.filterwarnings("error")
+def test_strict_functions_are_never_left_to_cpython_in_silence() -> None:
+    jitted = trident.jit(lambda held, x: x + held.n, strict=True)
+    held = [Slotted(n) for n in range(16)]
+    for one in held[:8]:
+        assert jitted(one, 1) == one.n + 1
+    for one in held[9:]:
+        with pytest.raises(StrictError, match="another object each time"):
+            jitted(one, 1)
+    assert jitted(held[0], 1) == 1  # compiled before
+
+    few = trident.jit(lambda x: type(x).__name__, strict=True, max_specializations=2)
+    assert few(1) + few("b") == "intstr"
+    with pytest.raises(StrictError, match="more than 2 specializations"):
+        few(1.5)
+    assert few("c") == "str"
+
+
+def test_setattr_of_grad_is_no_constant() -> None:
+    def f(t: torch.Tensor) -> torch.Tensor:
+        setattr(t, "grad", None)  # noqa: B010
+        return t * 2
+
+    jitted = trident.jit(f)
+    for _ in range(4):
+        t = torch.ones(2, requires_grad=True)
+        t.grad = torch.ones(2)
+        jitted(t)
+        assert t.grad is None
+    assert entry_of(jitted).cell.hits == 3

@@ -102,10 +102,15 @@ def load_method_311(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> No
     load_method(rec, frame, frame.pop_value(), frame.code.code.co_names[ins.arg])
 
 
+def store_known(rec: Recorder, owner: Value, name: str, item: Value) -> bool:
+    """`owner.name = item` by a model, where there is one."""
+    return rec.is_hooked(owner) and registry().try_hooks("store_attribute", rec, owner, name, item) is not NotModelled
+
+
 def store_attribute(rec: Recorder, owner: Value, name: str, item: Value) -> Any:
     """`owner.name = item`: None, or INLINED."""
     owner = rec.resolve(owner)
-    if rec.is_hooked(owner) and registry().try_hooks("store_attribute", rec, owner, name, item) is not NotModelled:
+    if store_known(rec, owner, name, item):
         return None
     access = rec.store_access(owner, name)
     owner = rec.resolve(owner)

@@ -384,11 +384,13 @@ def _computed(rec: Recorder, found: Access, owner: Value) -> Any:
 
 
 def _setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
-    from trident.frontend.handlers.names import store_attribute
+    from trident.frontend.handlers.names import store_attribute, store_known
 
     if kwargs or len(args) != 3 or type(args[1].obj) is not str:
         return NotModelled
     name = rec.promote(args[1], "attribute name")
+    if store_known(rec, rec.resolve(args[0]), name, args[2]):
+        return Const(None)
     access = rec.store_access(args[0], name)
     if access.how == "call":
         return NotModelled
