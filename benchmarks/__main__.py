@@ -13,10 +13,11 @@ from . import recorder, results
 from .cases import launch_cases, two_op_case
 from .dispatch import dispatch_cases
 from .first_call import first_call_rows
+from .loops import loop_cases
 from .measure import Case, Grid, Row, run_case, steps
 from .models import MODELS, decode_cases
 
-KINDS = ("two-op", "launch", "dispatch", "llama", "qwen3", "first-call", "recorder")
+KINDS = ("two-op", "launch", "dispatch", "loops", "llama", "qwen3", "first-call", "recorder")
 
 
 def parse(arguments: list[str] | None, kinds: tuple[str, ...]) -> argparse.Namespace:
@@ -55,6 +56,8 @@ def cases(options: argparse.Namespace) -> list[Case]:
         made += launch_cases(device, compile_too)
     if "dispatch" in options.only:
         made += dispatch_cases(device, compile_too, options.quick)
+    if "loops" in options.only:
+        made += loop_cases(device, compile_too, options.quick)
     for model, configs in MODELS.items():
         if model in options.only:
             dtype = getattr(torch, options.dtype)
