@@ -29,7 +29,7 @@ def _append(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     if len(args) != 2 or kwargs:
         return NotModelled
     target = args[0]
-    if not _is(target, "list") and not (type(target) is Traced and target.facts.get("fresh") and type(target.obj) is list):
+    if not _is(target, "list") and not (type(target) is Traced and rec.type_of(target) is list):
         return NotModelled
     append(rec, target, args[1])
     return Const(None)
