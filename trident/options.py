@@ -30,7 +30,7 @@ class Options:
     strict: raise where anything is opaque or could not be recorded (torch.compile's fullgraph).
     max_specializations: root traces per function; beyond it the function runs eagerly on a miss, with one warning.
     max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
-    max_aborts: failed recordings before the function is left to CPython. max_trace_ops: length limit of a trace.
+    max_aborts: failed recordings before the function is left to CPython. max_trace_ops: instructions that a recording may execute.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
     generalised: numbers of arguments that are other objects at each call: their attributes are read at run time (by itself too).
     loops: what is known of the headers of loops (by itself too).
@@ -41,7 +41,7 @@ class Options:
     max_bridges: int = 256
     bridge_threshold: int = 2
     max_aborts: int = 3
-    max_trace_ops: int = 100_000
+    max_trace_ops: int = 400_000
     check: int = 0
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)

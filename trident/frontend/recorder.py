@@ -49,7 +49,7 @@ class Options(Protocol):
     loops: dict[Any, Any]  # headers of loops by what they are known by (see loops.py); without it, loops are unrolled
 
 
-MAX_INSTRUCTIONS = 200_000
+MAX_INSTRUCTIONS = 400_000
 # Reasons for which the inlined function in which a recording ended is an opaque call in the next one.
 INLINE_BLAME = frozenset({"opcode", "unsupported", "promote", "raised", "internal"})
 
