@@ -476,7 +476,8 @@ def _report(specialization: Specialization, number: int) -> SpecializationReport
     return SpecializationReport(
         f"{trace.name}#{number}", "bridge" if trace.parent else "root", tuple(trace.guards), len(trace.pins),
         sum(n.startswith(("torch.aten.", "torch.operator")) for n in names), len(trace.launches), tuple(trace.opaque_calls),
-        len(trace.native_calls), exits, specialization.timing, str(trace), specialization.program.llvm_ir)
+        len(trace.native_calls), exits, specialization.timing, str(trace), specialization.program.llvm_ir,
+        tuple(specialization.program.launch_reasons()))
 
 
 class Services:

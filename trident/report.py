@@ -71,6 +71,7 @@ class SpecializationReport:
     timing: Timing
     ir: str = field(repr=False, default="")
     llvm: str = field(repr=False, default="")
+    launch_reasons: tuple[str, ...] = ()  # why launches go through Triton's Python, where they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,9 @@ class Explanation:
         if opaque:
             yield _table("opaque calls", ("in", "callee", "why", "where"),
                          [(n, c.callee, c.reason, f"{c.file}:{c.line}") for n, c in opaque])
+        launches = [(s.name, reason) for s in self.specializations for reason in s.launch_reasons]
+        if launches:
+            yield _table("launches through Triton's Python", ("in", "why"), [(n, reason) for n, reason in launches])
         exits = [(s.name, e) for s in self.specializations for e in s.exits if e.taken]
         if exits:
             yield _table("side exits taken", ("in", "condition", "times", "bridge", "where"),

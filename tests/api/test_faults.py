@@ -180,10 +180,15 @@ def test_an_exceptions_own_code_is_not_run() -> None:
     assert journal == [] and entry_of(function).aborts[0].text == "Loud"
 
 
-def test_a_launch_that_faults_goes_on_through_triton() -> None:
-    """What explain tells of a launch site: why its launches go through Python."""
-    def run(jit: Any) -> object:
-        return SCENARIOS["launches"](jit)
+def test_why_launches_go_through_python() -> None:
+    made: list[Any] = []
+
+    def jit(function: Any) -> Any:
+        made.append(trident.jit(function))
+        return made[-1]
 
     with fault("backend.triton.launch:SiteState._learn"):
-        assert run(trident.jit) == run(plainly)
+        assert SCENARIOS["launches"](jit) == SCENARIOS["launches"](plainly)
+    explanation = trident.explain(made[0])
+    assert any("_scaled" in reason and "injected" in reason for s in explanation.specializations for reason in s.launch_reasons)
+    assert "launches through Triton" in str(explanation)

@@ -118,6 +118,10 @@ class HostProgram:
         """The pins that failed, with how often."""
         return [failure for table in self._pins for failure in table.failures()]
 
+    def launch_reasons(self) -> list[str]:
+        """Why launches go through Triton's Python, where they do."""
+        return [f"{site.name}: {site.reason}" for site in self._launches if site.reason]
+
     def close(self) -> None:
         """Unmap the code. Nobody may be inside."""
         self._compiled.close()

@@ -102,6 +102,12 @@ class SiteState:
         return ctypes.addressof(self._header)
 
     @property
+    def name(self) -> str:
+        """The kernel's name and the line of the launch."""
+        kernel = self.site.kernel
+        return f"{getattr(kernel, '__name__', type(kernel).__name__)} ({self.site.file}:{self.site.line})"
+
+    @property
     def hits(self) -> int:
         """Launches made natively (approximate where several threads launch at once)."""
         return self._header[layout.STATE_HITS]
