@@ -97,7 +97,7 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _first_call(name: str, trips: int) -> tuple[Any, float]:
+def first_call(name: str, trips: int) -> tuple[Any, float]:
     """The specialization of a fresh jitted function's first call, and its CPU seconds."""
     import trident
     from trident.api import entry_of
@@ -116,7 +116,7 @@ def _first_call(name: str, trips: int) -> tuple[Any, float]:
 
 def trips_for(name: str, ops: int) -> int:
     """The trip count that makes a trace of so many ops, from two small traces."""
-    few, more = (len(_first_call(name, trips)[0].trace.block.operations) for trips in (4, 8))
+    few, more = (len(first_call(name, trips)[0].trace.block.operations) for trips in (4, 8))
     return max(1, round((ops - few) * 4 / (more - few)) + 4)
 
 
@@ -124,7 +124,7 @@ def measure(name: str, ops: int) -> dict[str, float]:
     """Of one trace, in this process."""
     trips = trips_for(name, ops)
     before = peak_mb()
-    specialization, cpu = _first_call(name, trips)
+    specialization, cpu = first_call(name, trips)
     names = ("record", "passes", "lowering", "llvm", "publication")
     stages = {stage: ms / 1e3 for stage, ms in zip(names, astuple(specialization.timing), strict=True)}
     return {"trips": trips, "ops": len(specialization.trace.block.operations), "cpu": cpu, "peak_mb": peak_mb() - before, **stages}

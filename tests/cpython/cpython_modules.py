@@ -94,6 +94,14 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("ordered_dict", "lifetime", "*.test_reference_loop *.test_free_after_iterating *.test_highly_nested_subclass"),
     ("weakset", "lifetime", "TestWeakSet.*"),
     ("typing", "frame", "ProtocolTests.*"),
+    ("dis", "evaluator", "*.test_loop_quicken"),
+    ("dis", "adaptive", "*.test_show_caches *.test_super_instructions"),
+    ("exceptions", "traceback", "PEP626Tests.test_lineno_after_other_except PEP626Tests.test_lineno_in_try"),
+    ("raise", "traceback", "TestTracebackType.test_attrs"),
+    ("traceback", "evaluator", "*.test_recursive_traceback_*"),
+    ("traceback", "frame", "TestStack.test_walk_stack TestStack.test_format_locals TestStack.test_custom_format_frame"),
+    ("traceback", "traceback", "TestTracebackException.test_print TestTracebackException.test_comparison_params_variations "
+                               "MiscTracebackCases.test_clear"),
     ("sys_settrace", "evaluator", "*.test_20_async_for_loop"),  # 3.12
 ) for test in tests.split())
 

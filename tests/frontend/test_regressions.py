@@ -239,3 +239,48 @@ def test_a_jitted_function_that_was_made_at_run_time_is_given_back() -> None:
         del jitted, space
     gc.collect()
     assert not any(ref() for ref in refs)
+
+
+class Getter:
+    def __get__(self, owner: Any, cls: Any = None) -> Any:
+        return lambda name: (type(owner).__name__, name)
+
+
+class Bound:
+    __getattr__ = Getter()  # no function: it is bound as any descriptor
+
+
+class Meta(type):
+    __getattr__ = Getter()
+
+
+class OfMeta(metaclass=Meta):
+    pass
+
+
+def test_a_getattr_that_is_no_function_is_bound() -> None:
+    def f(x: Any, o: Any) -> Any:
+        return x + 1, o.anything, OfMeta.other, Bound().third
+
+    jitted = trident.jit(f)
+    thing = Bound()
+    for _ in range(4):
+        assert jitted(ONE, thing)[1:] == (("Bound", "anything"), ("Meta", "other"), ("Bound", "third"))
+
+
+def test_a_cell_that_foreign_code_has_emptied() -> None:
+    def f(x: Any) -> Any:
+        held = 3
+
+        def inner() -> Any:
+            return held
+
+        inner.__closure__[0].cell_contents = 9  # type: ignore[index]
+        first = inner(), held
+        del inner.__closure__[0].cell_contents  # type: ignore[index]
+        try:
+            inner()
+        except NameError as error:
+            return x + 1, first, str(error)
+
+    check(f, (ONE,), recorded=False)

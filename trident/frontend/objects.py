@@ -47,6 +47,13 @@ _METHOD_TYPES = (types.FunctionType, types.MethodDescriptorType, types.WrapperDe
 _PLAIN_TYPES = frozenset({list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, bool, complex, type(None), slice, range})
 
 
+def _call_fallback(fallback: Any, cls: type, value: Value, name: str) -> Access:
+    """A `__getattr__` that is to be called."""
+    if not isinstance(fallback, types.FunctionType):  # it may be bound by a `__get__` of its own
+        return Access("opaque", reason=f"{cls.__qualname__}.__getattr__ is no function")
+    return Access("call", Const(fallback, f"{cls.__qualname__}.__getattr__"), args=(value, Const(name)))
+
+
 class Objects(Instances):
     """See the module."""
 
@@ -142,9 +149,7 @@ class Objects(Instances):
         if of_meta is not NULL:
             return self.bind(of_meta, value, meta, text)
         fallback = self.read_type(meta, "__getattr__")
-        if fallback is not NULL:
-            return Access("call", Const(fallback), args=(value, Const(name)))
-        return _ABSENT
+        return _ABSENT if fallback is NULL else _call_fallback(fallback, meta, value, name)
 
     def _bind_to_class(self, found: Any, owner: Value, cls: type, text: str) -> Access:
         if isinstance(found, types.FunctionType | property | types.MemberDescriptorType | types.GetSetDescriptorType
@@ -201,7 +206,7 @@ class Objects(Instances):
         if model is not None:
             found = model(self, value, name)
             return _ABSENT if found is NULL else Access("value", found)
-        return Access("call", Const(fallback, f"{cls.__qualname__}.__getattr__"), args=(value, Const(name)))
+        return _call_fallback(fallback, cls, value, name)
 
     def _read_instance(self, value: Value, name: str, text: str) -> Entry:
         """From the instance dict."""

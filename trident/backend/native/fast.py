@@ -3,12 +3,10 @@
 Owns `compile_fast`. Host programs are long rows of calls between which everything lies in memory: LLVM's optimising code generator
 needs ten times longer for them than this one, for code that is no faster.
 
-May import: llvmlite, errors, native.engine.
+May import: errors, native.engine.
 """
 
 from __future__ import annotations
-
-import llvmlite.binding as llvm
 
 from trident.backend.native import engine
 from trident.errors import NativeError
@@ -21,8 +19,4 @@ def compile_fast(text: str, *, name: str) -> engine.Compiled:
         missing = engine.undefined_symbols(module)
         if missing:
             raise NativeError(f"{name}: undefined symbols: {', '.join(sorted(missing)[:8])}")
-        target = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0, codemodel="jitdefault", jit=True)
-        execution_engine = llvm.create_mcjit_compiler(module, target)
-        execution_engine.finalize_object()
-        return engine.Compiled(name, execution_engine)
+        return engine.load(module, opt=0, name=name)

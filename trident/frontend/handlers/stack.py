@@ -6,6 +6,7 @@ May import: frontend.*, ir.
 from __future__ import annotations
 
 import types
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from trident.frontend.aborts import Leave
@@ -150,9 +151,9 @@ def load_deref(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     elif (known := _known_content(rec, _holder(frame, ins))) is not None:
         value = known  # type: ignore[assignment]
     else:
-        obj = getattr(cell.obj, CELL_KEY, NULL)
         value = NULL  # type: ignore[assignment]
-        if obj is not NULL:
+        with suppress(ValueError):  # it is empty
+            obj = getattr(cell.obj, CELL_KEY)
             value = Traced(obj, rec.op("cell_get", rec.ssa(cell, "object")), name)
             value.facts["fresh"] = True
     if value is NULL:
