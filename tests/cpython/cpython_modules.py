@@ -95,7 +95,7 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("weakset", "lifetime", "TestWeakSet.*"),
     ("typing", "frame", "ProtocolTests.*"),
     ("dis", "evaluator", "*.test_loop_quicken"),
-    ("dis", "adaptive", "*.test_show_caches *.test_super_instructions"),
+    ("dis", "adaptive", "*.test_show_caches* *.test_super_instructions"),
     ("exceptions", "traceback", "PEP626Tests.test_lineno_after_other_except PEP626Tests.test_lineno_in_try"),
     ("raise", "traceback", "TestTracebackType.test_attrs"),
     ("traceback", "evaluator", "*.test_recursive_traceback_*"),
