@@ -1,4 +1,4 @@
-"""Functions with thousands of exits, exits that fail again and again, functions that keep missing; and that traces cost what their length says."""
+"""Functions with thousands of exits, exits that fail again and again, functions that keep missing; the cost of long traces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import trident
 from trident.api import entry_of
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.recorder import PROGRAMS, first_call, trips_for  # noqa: E402
+from benchmarks.recorder import PROGRAMS, first_call, trips_for
 
 X = torch.ones(2)
 
@@ -121,11 +120,10 @@ def _seconds_per_op(name: str, trips: int) -> float:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_recording_and_compiling_is_linear(name: str) -> None:
     """Seconds per op of 500 and of 4,000 ops, the best of up to five tries each."""
-    per_op: Callable[[int], float] = lambda trips: _seconds_per_op(name, trips)
     few, more = trips_for(name, 500), trips_for(name, 4000)
-    best: Any = [min(per_op(few) for _ in range(3)), per_op(more)]
+    best: Any = [min(_seconds_per_op(name, few) for _ in range(3)), _seconds_per_op(name, more)]
     for _ in range(4):
         if best[1] < 1.5 * best[0]:
             break
-        best = [min(best[0], per_op(few)), min(best[1], per_op(more))]
+        best = [min(best[0], _seconds_per_op(name, few)), min(best[1], _seconds_per_op(name, more))]
     assert best[1] < 2 * best[0], best

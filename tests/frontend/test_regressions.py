@@ -13,6 +13,7 @@ import torch
 from driver import Driver, check
 
 import trident
+import trident.api
 from trident.api import entry_of
 from trident.backend.native import points
 from trident.frontend import analysis, calls
@@ -284,3 +285,35 @@ def test_a_cell_that_foreign_code_has_emptied() -> None:
             return x + 1, first, str(error)
 
     check(f, (ONE,), recorded=False)
+
+
+class Removed:
+    @property
+    def side(self) -> int:
+        return 1
+
+    @side.deleter
+    def side(self) -> None:
+        HELD["removed"] = HELD.get("removed", 0) + 1
+
+
+def test_del_of_a_property_of_a_new_object() -> None:
+    def f(x: Any) -> Any:
+        new = Removed()
+        new.__dict__["side"] = 3
+        del new.side
+        return x + 1, new.__dict__
+
+    def g(x: Any) -> Any:
+        new = Removed()
+        del new.side
+        return x + 1
+
+    for function, result in ((f, {"side": 3}), (g, None)):
+        jitted = trident.jit(function)
+        HELD.pop("removed", None)
+        for n in range(1, 5):
+            found = jitted(ONE)
+            assert HELD["removed"] == n
+            assert result is None or found[1] == result
+        assert trident.api.entry_of(jitted).cell.hits

@@ -160,7 +160,8 @@ def store_attr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 def delete_attr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """Delete an attribute."""
     owner, name = rec.resolve(frame.pop_value()), frame.code.code.co_names[ins.arg]
-    if type(owner) is Virtual and owner.kind == "instance" and rec.read_type(type(owner.obj), "__delattr__") is object.__delattr__:
+    if type(owner) is Virtual and owner.kind == "instance" and rec.read_type(type(owner.obj), "__delattr__") is object.__delattr__ \
+            and not hasattr(type(rec.read_type(type(owner.obj), name)), "__delete__"):
         keys = owner.keys
         if keys is None or name not in keys:
             raise Leave("raised", f"no attribute {name}")
