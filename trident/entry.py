@@ -32,7 +32,7 @@ from trident.backend.scm import SCM, HostProgram
 from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
-from trident.frontend.instances import is_generalisable
+from trident.frontend.instances import argument_at, is_generalisable
 from trident.frontend.loops import Onward
 from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, describe_fault
 from trident.ir import PinKind, Snapshot, Trace, rebuild
@@ -58,7 +58,7 @@ class Specialization:
     trace: Trace
     program: HostProgram
     timing: Timing
-    identified: dict[int, object] = field(default_factory=dict)  # number of an argument -> the object that it must be
+    identified: dict[Any, object] = field(default_factory=dict)  # number of an argument -> the object that it must be
 
 
 _LOOKS = 3
@@ -110,7 +110,7 @@ class Entry:
         self.detours = 0  # recordings that ended at a callee which the next one does not follow
         self.skip = 0  # misses that go to CPython before the next recording
         self.raised = 0  # recordings in a row that ended with an exception of the user's
-        self.fixed: set[int] = set()  # arguments for which reading at run time was tried and did not pay
+        self.fixed: set[Any] = set()  # arguments for which reading at run time was tried and did not pay
         self.strangers = 0  # misses in a row because an argument was another object
         self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
@@ -190,14 +190,14 @@ class Entry:
         found, opaque = set(), 0
         for identified, count in (*((s.identified, len(s.trace.opaque_calls)) for s in self.roots), self._unpublished):
             for n, obj in identified.items():
-                mine = arguments[n]
+                mine = argument_at(arguments, n)
                 if n not in self.fixed and mine is not obj and type(mine) is type(obj) and is_generalisable(mine):
                     found.add(n)
                     opaque = max(opaque, count)
         if not found:
             return None
         self.options.generalised.update(found)
-        log.write("misses", f"{self.name}: another object each time, read at run time: arguments {sorted(found)}")
+        log.write("misses", f"{self.name}: another object each time, read at run time: arguments {sorted(map(str, found))}")
         self.forget()
         self.strangers = 0
         return opaque

@@ -32,7 +32,8 @@ class Options:
     max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
     max_aborts: failed recordings before the function is left to CPython. max_trace_ops: instructions that a recording may execute.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
-    generalised: numbers of arguments that are other objects at each call: their attributes are read at run time (by itself too).
+    generalised: numbers of arguments (paths, for items of *args and **kwargs) that are other objects at each call: their attributes
+        are read at run time (by itself too).
     loops: what is known of the headers of loops (by itself too).
     """
 
@@ -45,7 +46,7 @@ class Options:
     check: int = 0
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)
-    generalised: set[int] = field(default_factory=set, compare=False)
+    generalised: set[Any] = field(default_factory=set, compare=False)
     loops: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     def chosen(self) -> dict[str, Any]:

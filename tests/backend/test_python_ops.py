@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -63,6 +64,15 @@ def test_reading_containers() -> None:
     result = n(((a,), c), [v, 1, 2], {"key": a, "other": 0})
     assert result == (2, [2], 3, [3], 2, True, [1], [1])
     assert result[1] is c and result[3] is v and result[6] is a and result[7] is a
+
+
+def test_keys_of_an_ordered_dict_in_its_own_order() -> None:
+    b = Builder("odict", 1)
+    n = Native(b.give_all([b.op("odict_keys_are", b.args[0], index=b.constant_index(("a", "b")))]))
+    reordered = OrderedDict(a=1, b=2)
+    reordered.move_to_end("a")
+    found = [n(v)[0] for v in (OrderedDict(a=1, b=2), reordered, OrderedDict(a=1), OrderedDict(a=1, b=2, c=3), OrderedDict({"a": 1, 2: 2}))]
+    assert found == [True, False, False, False, False]
 
 
 def test_items_of_a_new_tuple_outlive_it() -> None:

@@ -547,3 +547,58 @@ def test_signatures_of_functions() -> None:
     assert torch.equal(checked(X), X + 2)
     forward.__code__ = (lambda a, b, c: 0).__code__
     assert torch.equal(checked(X), X + 3)
+
+
+class Ordered(OrderedDict[str, Any]):
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return dict(self.items())[key]
+        return tuple(self[name] for name in self.keys())[key]
+
+
+def test_items_of_keyword_arguments_that_are_others_at_each_call() -> None:
+    def f(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        made, cache = kwargs["made"], args[0]
+        cache.length += 1
+        return x + made[0] * len(made) + made.extra, made["a"], made.get("nothing", 3), list(made.keys()), cache.length
+
+    def made(n: int) -> Ordered:
+        result = Ordered(a=torch.ones(4) * n, b=n)
+        result.extra = n  # type: ignore[attr-defined]
+        return result
+
+    jitted = trident.jit(f)
+    for n in range(6):
+        assert same(f(X, Layer(), made=made(n)), jitted(X, Layer(), made=made(n)))
+    explained = trident.explain(jitted)
+    assert explained.hits >= 4 and not explained.specializations[-1].opaque_calls
+    reordered = made(3)
+    reordered.move_to_end("a")
+    assert same(f(X, Layer(), made=reordered), jitted(X, Layer(), made=reordered))
+    reordered["c"] = 4
+    assert same(f(X, Layer(), made=reordered), jitted(X, Layer(), made=reordered))
+
+
+def test_tensors_of_numbers() -> None:
+    def f(x: torch.Tensor, n: int) -> Any:
+        return (x + torch.tensor([-1], dtype=int, device=x.device), torch.tensor(n), torch.tensor([n, 2.5], dtype=x.dtype),  # type: ignore[call-overload]
+                torch.tensor(True), torch.tensor([], dtype=x.dtype), torch.tensor([[n, 1], [2, 3]]))
+
+    checked = Checked(f)
+    for n in (1, 2, 3):
+        checked(X, n)
+    checked.nothing_opaque()
+    checked(X.double(), 2)
+    with torch.device("meta"):  # a TorchFunctionMode
+        assert trident.jit(f)(torch.ones(2, device="meta"), 1)[1].is_meta
+        assert checked.jitted(torch.ones(2, device="meta"), 1)[1].is_meta
+
+
+def test_a_default_dtype_that_changes() -> None:
+    checked = Checked(lambda x, n: torch.tensor(n))
+    assert checked(X, 1.5).dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert checked(X, 1.5).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -249,6 +249,7 @@ _OBJECT: dict[str, Callable[..., object]] = {
     "dict_len": lambda run, op, x: len(x),
     "dict_has": lambda run, op, x: _constant(run, op) in x,
     "dict_keys_are": lambda run, op, x: tuple(x) == _constant(run, op) and all(type(k) is str for k in x),
+    "odict_keys_are": lambda run, op, x: tuple(x) == _constant(run, op) and all(type(k) is str for k in x),
     "dict_item": lambda run, op, x: x[_constant(run, op)],
 }
 

@@ -112,13 +112,14 @@ class Heap(Lifetimes, Guarding):
         self.write_call(operator.setitem, [Const(owner), Const(key), value], text)
         self.note_store(owner, key, value, PinKind.DICT)
 
-    def write_call(self, fn: Any, args: list[Value], what: str) -> Traced:
+    def write_call(self, fn: Any, args: list[Value], what: str, keywords: dict[str, Value] | None = None) -> Traced:
         """Execute a C function that runs no Python code and write it as a call that changes only what the caller notes."""
-        forms = [self.ssa(arg, "object") for arg in args]
+        named = keywords or {}
+        forms = [self.ssa(arg, "object") for arg in (*args, *named.values())]
         self.effect()
-        obj = self.execute(fn, *[arg.obj for arg in args])
+        obj = self.execute(fn, *[arg.obj for arg in args], **{key: value.obj for key, value in named.items()})
         info = OpaqueCall(getattr(fn, "__qualname__", str(fn)), what, self.builder.file, self.builder.line)
-        return self.result(obj, self.builder.call(self.builder.constant(fn), forms, (), info, native=True))
+        return self.result(obj, self.builder.call(self.builder.constant(fn), forms, tuple(named), info, native=True))
 
     def dict_items(self, owner: dict[Any, Any], text: str) -> list[tuple[Any, Value]]:
         """All keys and values of a constant dict, in order."""

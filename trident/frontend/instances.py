@@ -118,8 +118,14 @@ class Instances(Heap):
             return NULL
         return self.inherit(Traced(real[key], self.builder.op("dict_item", held.ssa, index=index), text), held)
 
-    def inherit(self, item: Traced, owner: Traced) -> Traced:
-        """An item loaded from a container or instance is what that one is."""
+    def inherit(self, item: Traced, owner: Traced, key: object = None) -> Traced:
+        """An item loaded from a container or instance is what that one is. key: its place in the tuple, list or dict `owner`."""
+        where: Any = owner.facts.get("position")
+        if key is not None and where is not None:
+            path = (*where, key) if type(where) is tuple else (where, key)
+            item.facts["position"] = path
+            if path in (getattr(self.options, "generalised", None) or ()):
+                item.facts[RUN_TIME] = True
         for fact in ("fresh", RUN_TIME):
             if owner.facts.get(fact):
                 item.facts[fact] = True
@@ -131,4 +137,18 @@ class Instances(Heap):
 
 def is_generalisable(obj: object) -> bool:
     """Whether an argument may be read at run time instead of being guarded by identity."""
-    return not isinstance(obj, type | types.ModuleType) and has_plain_layout(type(obj))
+    return not issubclass(type(obj), type | types.ModuleType) and has_instance_dict(type(obj))
+
+
+def argument_at(arguments: tuple[object, ...], path: Any) -> object:
+    """The argument of a number, or the item of a tuple, list or dict among the arguments that a path leads to; None if there is none."""
+    first, *rest = path if type(path) is tuple else (path,)
+    found: Any = arguments[first]
+    for key in rest:
+        if type(found) is dict:
+            found = found.get(key)
+        elif type(found) in (tuple, list) and type(key) is int and key < len(found):
+            found = found[key]
+        else:
+            return None
+    return found  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from trident.frontend.frames import Entry
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
-from trident.frontend.virtuals import contents_of, deletions, is_disturbed, maker_of
+from trident.frontend.virtuals import contents_of, deletions, dict_base, is_disturbed, maker_of
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -99,10 +99,36 @@ def traced_pairs(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None
     known: Any = value.facts.get("pairs")
     if known is not None and known[0] == (rec.epoch, rec.stores, rec.run_time_stores):
         return known[1]  # type: ignore[no-any-return]
-    pairs = ordered_pairs(rec, value)
+    pairs = ordered_pairs(rec, value) if type(value.obj) is dict else _pairs_of_instance(rec, value)
     if pairs is not None:
         value.facts["pairs"] = ((rec.epoch, rec.stores, rec.run_time_stores), pairs)
     return pairs
+
+
+def _pairs_of_instance(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None:
+    """The contents of an OrderedDict, or of an instance of a plain subclass of dict or OrderedDict, as their methods find them."""
+    cls, obj = type(value.obj), value.obj
+    base = dict_base(cls)
+    if base is None or cls is not base and not rec.is_run_time_instance(value):
+        return None
+    rec.type_of(value)
+    keys = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+    if not all(type(key) is str for key in keys):
+        return None
+    if rec.read_type(cls, "__iter__") not in _C_ITERATORS or rec.read_type(cls, "__len__") not in operators.C_LENGTHS:
+        return None
+    name = "odict_keys_are" if base is OrderedDict else "dict_keys_are"
+    rec.may_exit()
+    same = rec.builder.op(name, value.ssa, index=rec.builder.constant_index(keys))
+    rec.guard(same, True, "key", f"keys of {rec.name_of(value)} are {', '.join(keys) or 'none'}")
+    return [(key, contents_item(rec, value, key)) for key in keys]
+
+
+def contents_item(rec: Recorder, value: Traced, key: str) -> Traced:
+    """An item of an instance of a dict's subclass, whose key exists."""
+    real: Any = dict.__getitem__(value.obj, key)  # type: ignore[arg-type]
+    made = rec.builder.op("dict_item", value.ssa, index=rec.builder.constant_index(key))
+    return rec.inherit(Traced(real, made, f"{rec.name_of(value)}[{key!r}]"), value)
 
 
 def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
@@ -117,7 +143,7 @@ def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
     item = Traced(obj[index], rec.builder.op(f"{cls}_item", value.ssa, item=index), origin)
     if cls == "tuple":
         cache[index] = item
-    return rec.inherit(item, value)
+    return rec.inherit(item, value, index)
 
 
 def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | None:

@@ -572,6 +572,8 @@ def length(rec: Recorder, a: Value) -> Value:
             return answer
         if (contents := contents_of(a)) is not None and found in C_LENGTHS:
             return Const(len(contents.items))
+        if type(a) is Traced and found in C_LENGTHS:
+            return rec.result(dict.__len__(obj), rec.builder.op("dict_len", rec.ssa(a, "object")), f"len({rec.name_of(a)})")
     return rec.opaque(Const(len), [a], {}, f"length of a {cls.__name__}")
 
 

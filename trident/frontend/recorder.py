@@ -44,7 +44,7 @@ class Options(Protocol):
     """What the recorder reads of the options; all have defaults."""
 
     demoted: set[tuple[int, str]]  # (id(dict or list or cell), key) whose values are read when the trace runs
-    generalised: set[int]  # numbers of the arguments that are other objects at each call
+    generalised: set[Any]  # numbers (or paths to items) of the arguments that are other objects at each call
     max_trace_ops: int
     loops: dict[Any, Any]  # headers of loops by what they are known by (see loops.py); without it, loops are unrolled
 
@@ -73,7 +73,7 @@ class Outcome:
     abort: AbortInfo | None = None
     overwritten: set[tuple[int, str]] = field(default_factory=set)
     blamed: str = ""
-    identified: dict[int, object] = field(default_factory=dict)
+    identified: dict[Any, object] = field(default_factory=dict)
     onward: Onward | None = None
     faults: list[str] = field(default_factory=list)
 

@@ -176,7 +176,7 @@ def dict_item(rec: Recorder, a: Traced, key: str) -> Traced:
     """The value under a key of a dict of the trace; that the key exists is guarded already."""
     at = rec.builder.constant_index(key)
     real: Any = a.obj
-    return rec.inherit(Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]"), a)
+    return rec.inherit(Traced(real[key], rec.builder.op("dict_item", a.ssa, index=at), f"{rec.name_of(a)}[{key!r}]"), a, key)
 
 
 # -------------------------------------------------------------------------------------------------------------- stores

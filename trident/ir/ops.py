@@ -172,6 +172,8 @@ OPS: tuple[OpSpec, ...] = (
     _row("dict_len", "object", "int", "", R, "len of an exact dict or OrderedDict"),
     _row("dict_has", "object", "bool", "index", R, "Trace.constants[index] (a str) in a dict whose lookups are dict's own"),
     _row("dict_keys_are", "object", "bool", "index", R, "its keys are, in order, the str of Trace.constants[index], a tuple"),
+    _row("odict_keys_are", "object", "bool", "index", R,
+         "the same of an OrderedDict (also of a subclass that iterates as it does), in its own order", exits=True),
     _row("dict_item", "object", "object", "index", R, "value under the str Trace.constants[index] (guarded by dict_has)"),
     _row("cell_get", "object", "object", "", R, "contents of a cell; exits if empty", exits=True),
     _row("cell_set", "object object", "", "", W, "cell.cell_contents = value"),

@@ -194,6 +194,17 @@ def dict_keys_are(f: Function, op: Op) -> None:
     f.define(op.results[0], f.call(dict_runtime.KEYS_ARE, "i1", f"ptr {f.object(op.operands[0])}", f"ptr {keys}"))
 
 
+@rule("trident.odict_keys_are", leaves=True)
+def odict_keys_are(f: Function, op: Op) -> None:
+    f.need_gil()
+    dict_runtime.load()
+    keys = f.pointer(id(f.trace.constants[op.integer("index")]))
+    found = f.call("PySequence_Tuple", "ptr", f"ptr {f.object(op.operands[0])}")
+    failed = f.call("trident_forget_error", "i1", f"i1 {f.value(f'icmp eq ptr {found}, null')}")
+    f.leave_if(failed, f.site(op.name))
+    f.define(op.results[0], f.call(dict_runtime.STRINGS_ARE, "i1", f"ptr {found}", f"ptr {keys}"))
+
+
 @rule("trident.dict_item", leaves=True)
 def dict_item(f: Function, op: Op) -> None:
     """Its presence was guarded, but code may have run since."""

@@ -36,8 +36,8 @@ _READS: dict[str, State] = {
     **dict.fromkeys(("rank size stride numel storage_offset dtype device_type device_index requires_grad is_contiguous data_ptr").split(),
                     State.METADATA),
     **dict.fromkeys("grad_enabled inference_mode torch_function_modes".split(), State.ENVIRONMENT),
-    **dict.fromkeys("pin instance_dict list_len list_item list_at dict_len dict_has dict_keys_are dict_item cell_get traceback".split(),
-                    State.PYTHON),
+    **dict.fromkeys(("pin instance_dict list_len list_item list_at dict_len dict_has dict_keys_are odict_keys_are dict_item cell_get "
+                     "traceback").split(), State.PYTHON),
 }
 
 # Reads that make a new object at each execution: never merged.

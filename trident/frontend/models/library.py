@@ -20,6 +20,7 @@ import torch
 
 from trident.frontend import operators
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
+from trident.frontend.subscripts import hashes_in_c
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
 from trident.ir import NULL
 
@@ -67,6 +68,10 @@ def _of_subclass(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
 def _dict_get(otherwise: Model) -> Model:
     def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         found = _of_subclass(rec, args, kwargs) if len(args) <= 3 else None
+        owner = args[0] if args else None
+        if type(owner) is Traced and 2 <= len(args) <= 3 and not kwargs and type(owner.obj) not in (dict, OrderedDict) \
+                and rec.is_run_time_instance(owner) and hashes_in_c(rec.resolve(args[1])):
+            return rec.write_call(dict.get, args, f"item of {rec.name_of(owner)}")
         if found is NULL:
             return args[2] if len(args) == 3 else Const(None)
         return otherwise(rec, args, kwargs) if found is None else found

@@ -441,6 +441,29 @@ def _model(method: Method) -> Callable[[Recorder, list[Value], dict[str, Value]]
     return model
 
 
+def _holds_numbers(rec: Recorder, value: Value) -> bool:
+    """Whether a value is a number, or a list or tuple of such, as far as its exact types: a tensor is made of it in C++ alone."""
+    value = rec.resolve(value)
+    if type(value.obj) in (list, tuple):
+        items = rec.known_items(value)
+        return items is not None and all(_holds_numbers(rec, item) for item in items)
+    return type(value.obj) in (int, float, bool) and rec.number_kind(value) is not None
+
+
+def _tensor(rec: Recorder, args: list[Value], kwargs: dict[str, Value]) -> Answer:
+    """`torch.tensor(numbers, dtype=…, device=…)`"""
+    if len(args) != 1 or set(kwargs) - {"dtype", "device", "requires_grad"} or not environment_allows(rec):
+        return NotModelled
+    if not all(value.obj is None or type(value.obj) in (torch.dtype, torch.device, str, type, bool) for value in kwargs.values()):
+        return NotModelled
+    if not _holds_numbers(rec, args[0]):
+        return NotModelled
+    guard_environment(rec)
+    made = rec.write_call(torch.tensor, args, "makes a tensor of numbers", kwargs)
+    rec.mark_type(made, torch.Tensor)
+    return made
+
+
 # -------------------------------------------------------------------------------------------------------------- hooks
 
 
@@ -496,6 +519,7 @@ def register(registry: Registry) -> None:
         registry.function(base.__dict__[name], _model(method))
     for cls in (int, float):
         registry.function(cls, _as_number(cls, registry.find(cls)))
+    registry.function(torch.tensor, _tensor)
     for name in _FUNCTIONS:
         registry.function(getattr(torch, name), _model(_METHODS[name]))
     registry.hook("attribute", attribute)
