@@ -292,10 +292,10 @@ def markdown(rows: list[tuple[Case, Result]], command: str) -> str:
 __doc_of_table__ = """
 Toy sizes with random weights; a batch of 4 is padded on the left (not for images, audio and Mamba 2). Forward passes and
 decode steps are called through `trident.jit(model)`, each with two sequence lengths and new caches; `generate` runs
-undecorated inside `trident.frame_hook()`, several times with one prompt. Every output and every tensor of the caches is compared with eager's. Calls, hits
-and side exits are those of the last steps, where everything that these need has been recorded. Opaque calls are those in the
-trace that answers (for `generate`: in the newest trace of every function captured so far in the process of the model). At
-these sizes the time is host time.
+undecorated inside `trident.frame_hook()`, several times with one prompt. Every output and every tensor of the caches is
+compared with eager's. Calls, hits and side exits are those of the last steps, where everything that these need has been
+recorded. Opaque calls are those in the trace that answers (for `generate`: in the newest trace of every function captured
+so far in the process of the model). At these sizes the time is host time.
 """
 
 
