@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, fields
@@ -602,3 +603,42 @@ def test_a_default_dtype_that_changes() -> None:
         assert checked(X, 1.5).dtype is torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def _deprecated(name: str, level: int) -> str:
+    warnings.warn(
+        f"{name} is deprecated",
+        FutureWarning,
+        stacklevel=level,
+    )
+    return name
+
+
+class Notice(UserWarning):
+    pass
+
+
+@pytest.mark.parametrize("action", ["always", "once", "default", "error", "ignore"])
+def test_warnings_name_a_frame_of_the_recording(action: Any) -> None:
+    def f(x: torch.Tensor, n: int) -> Any:
+        warnings.warn(Notice(f"about {n}"))  # noqa: B028
+        warnings.warn("plain", stacklevel=1)
+        name = _deprecated("past",
+                           2)
+        return x + len(name), _deprecated("here", 1)
+
+    def caught(function: Any, n: int) -> Any:
+        globals().pop("__warningregistry__", None)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter(action)
+            result = outcome(function, X, n)
+            outcome(function, X, n)
+        return result, [(str(w.message), w.category, w.filename, w.lineno) for w in seen]
+
+    jitted = trident.jit(f)
+    for n in (1, 1, 2, 1):
+        expected, got = caught(f, n), caught(jitted, n)
+        assert same(expected[0], got[0]) and expected[1] == got[1], (expected, got)
+    if action == "ignore":
+        explained = trident.explain(jitted)
+        assert explained.hits and not explained.aborts

@@ -95,13 +95,13 @@ class Calls(Objects):
 
     def _call_constant(self, callee: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
         known = registry()
-        _leave_to_frame(obj, args)
         model = known.find(obj)
         if model is not None:
             args = [self.resolve(arg) for arg in args]
             answer = model(self, args, kwargs)  # type: ignore[arg-type]
             if answer is not NotModelled:
                 return answer
+        _leave_to_frame(obj, args)
         if self.is_hooked(callee):
             answer = known.try_hooks("call", self, callee, args, kwargs)
             if answer is not NotModelled:

@@ -8,6 +8,7 @@ May import: torch, ir, frontend.{operators,subscripts,values,models}.
 
 from __future__ import annotations
 
+import _warnings
 import contextvars
 import functools
 import inspect
@@ -188,6 +189,34 @@ def _signature(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     return Const(made)
 
 
+# ------------------------------------------------------------------------------------------------------------- warnings
+def _warn(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+    """`warnings.warn` where the frame that it names is one of the recording: `warn_explicit` of that frame's line."""
+    named = {**kwargs, **dict(zip(("message", "category", "stacklevel"), args, strict=False))}
+    if len(args) > 3 or len(named) != len(args) + len(kwargs) or set(named) - {"message", "category", "stacklevel"}:
+        return NotModelled
+    message, category = named.get("message"), named.get("category", Const(None))
+    level = rec.resolve(named.get("stacklevel", Const(1)))
+    if message is None or type(level) is not Const or type(level.obj) is not int or not 1 <= level.obj <= len(rec.frames):
+        return NotModelled
+    if is_a(message.obj, Warning):
+        category = Const(rec.type_of(message))
+    elif type(message.obj) is not str or type(rec.resolve(category)) is not Const:
+        return NotModelled
+    chosen = UserWarning if category.obj is None else category.obj
+    if not is_a(chosen, type) or not issubclass(chosen, Warning):  # type: ignore[arg-type]
+        return NotModelled  # raises
+    rec.type_of(message)
+    frame = rec.frames[-level.obj]
+    frame.globals.setdefault("__warningregistry__", {})
+    registry = rec.read_dict(frame.globals, "__warningregistry__", "__warningregistry__")
+    module = rec.read_dict(frame.globals, "__name__", "__name__")
+    if registry is NULL or module is NULL:
+        return NotModelled
+    where: list[Any] = [Const(chosen), Const(frame.code.code.co_filename), Const(frame.current.line), module, registry]
+    return rec.opaque(Const(_warnings.warn_explicit), [message, *where], {}, "a warning")
+
+
 # -------------------------------------------------------------------------------------------------------------- devices
 def _dummy(name: str) -> Model:
     """A class that stands for something that this build of torch lacks: calling it raises."""
@@ -235,6 +264,7 @@ def register(registry: Registry) -> None:
     registry.hook("call", lambda rec, callee, args, kwargs:
                   _cached(rec, callee, args, kwargs) if type(callee.obj) is functools._lru_cache_wrapper else NotModelled)
     registry.function(inspect.signature, _signature)
+    registry.function(_warnings.warn, _warn)
     for found in _dummies():
         registry.function(found, _dummy(found.__name__))
     registry.native_call(*_NATIVE, *[getattr(torch._C, name) for name in _NATIVE_TORCH
