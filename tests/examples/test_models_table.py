@@ -17,7 +17,7 @@ def test_a_step_is_bit_identical_and_a_hit(case: Case) -> None:
     result = models_table.measure(case)
     assert result.identical, (result.differs, result.error)
     assert result.hits == result.steps == models_table.TIMED
-    assert result.exits == 0
+    assert result.exits == 0 and not result.opaque and not result.aborts
 
 
 def test_every_difference_is_found() -> None:

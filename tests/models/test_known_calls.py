@@ -641,3 +641,67 @@ def test_warnings_name_a_frame_of_the_recording(action: Any) -> None:
     if action == "ignore":
         explained = trident.explain(jitted)
         assert explained.hits and not explained.aborts
+
+
+class Sack(dict[str, Any]):
+    pass
+
+
+class OrderedSack(OrderedDict[str, Any]):
+    pass
+
+
+def _take(**named: Any) -> Any:
+    return list(named.items())
+
+
+def _matched(sack: Any) -> Any:
+    match sack:
+        case {"a": x, **rest}:
+            return x, rest
+    return None
+
+
+def _no_more(sack: Any) -> Any:
+    del sack["a"]
+    return list(sack), sack
+
+
+OPERATIONS: dict[str, Callable[[Any], Any]] = {
+    "keywords": lambda sack: _take(**sack),
+    "merged": lambda sack: {**sack, "z": 1},
+    "dict": lambda sack: dict(sack),
+    "or": lambda sack: sack | {"z": 1},
+    "equal": lambda sack: (sack == {"b": 2, "a": 1}, sack != {}, sack == OrderedSack(b=2, a=1)),
+    "sorted": lambda sack: (sorted(sack), list(sack.values()), list(reversed(sack))),
+    "pop": lambda sack: (sack.pop("a"), sack.pop("nothing", 3), len(sack), sack),
+    "setdefault": lambda sack: (sack.setdefault("a", 5), sack.setdefault("q", 6), list(sack.items())),
+    "update": lambda sack: (sack.update(b=3, c=4), sack),
+    "delete": _no_more,
+    "copy": lambda sack: (sack.copy(), type(sack.copy())),
+    "popitem": lambda sack: (sack.popitem(), sack),
+    "clear": lambda sack: (sack.clear(), bool(sack), sack),
+    "match": _matched,
+    "vars": lambda sack: (bool(sack.__dict__), len(vars(sack)), list(sack.__dict__.items()), "a" in sack.__dict__, sack.__dict__),
+    "set vars": lambda sack: (sack.__dict__.update(k=3), sack.k, sack.__dict__["k"], setattr(sack, "k", 4), vars(sack)["k"]),
+    "loop": lambda sack: [(k, v) for k, v in sack.items()] + [k for k in sack] + [v for v in sack.values()],  # noqa: C416
+    "nested": lambda sack: (sack.__setitem__("own", [sack["a"]]), sack["own"][0], sack),
+    "repr": lambda sack: (repr(sack), f"{sack}", str(sack.keys())),
+    "missing": lambda sack: sack["nothing"],
+    "isinstance": lambda sack: (isinstance(sack, dict), isinstance(sack, OrderedDict), type(sack).__name__, callable(sack)),
+}
+
+
+@pytest.mark.parametrize("cls", [Sack, OrderedSack])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_on_an_instance_of_a_dicts_subclass(name: str, cls: type[dict[str, Any]]) -> None:
+    operation = OPERATIONS[name]
+
+    def f(x: torch.Tensor) -> Any:
+        sack = cls()
+        sack["a"] = 1
+        sack["b"] = 2
+        y = x + 1
+        return y, operation(sack)
+
+    Checked(f)(X)

@@ -54,6 +54,12 @@ def has_instance_dict(cls: type) -> bool:
         part.__dict__.get("__slots__") or not part.__flags__ & _HEAP_TYPE for part in own)
 
 
+def own_dict(obj: object) -> Any:
+    """The instance dict, without code of the object's class; None where that defines `__dict__` itself."""
+    found = next((base.__dict__["__dict__"] for base in type(obj).__mro__ if "__dict__" in base.__dict__), None)
+    return found.__get__(obj) if type(found) is types.GetSetDescriptorType else None
+
+
 class Instances(Heap):
     """See the module."""
 
@@ -68,7 +74,7 @@ class Instances(Heap):
         obj: Any = value.obj
         if RUN_TIME not in value.facts and not (value.facts.get("fresh") and is_made_anew(obj)):
             return False
-        if issubclass(type(obj), registry().hooked_types) or not has_instance_dict(type(obj)) or type(obj.__dict__) is not dict:
+        if issubclass(type(obj), registry().hooked_types) or not has_instance_dict(type(obj)) or type(own_dict(obj)) is not dict:
             return False
         self.type_of(value)
         return True
@@ -84,7 +90,7 @@ class Instances(Heap):
         """`vars(value)` of a run-time instance."""
         known: Any = value.facts.get("dict")
         if known is None or known[0] != self._now():
-            held = Traced(value.obj.__dict__, self.builder.op("instance_dict", value.ssa), f"{self.name_of(value)}.__dict__", dict,
+            held = Traced(own_dict(value.obj), self.builder.op("instance_dict", value.ssa), f"{self.name_of(value)}.__dict__", dict,
                           facts={RUN_TIME: True})
             known = value.facts["dict"] = (self._now(), held, {})
         return known[1]  # type: ignore[no-any-return]

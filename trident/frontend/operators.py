@@ -476,6 +476,8 @@ def truth(rec: Recorder, a: Value) -> Value:
             return Const(bool(a.obj))
         if a.kind in ("range", "view"):
             return truth(rec, length(rec, a))
+        if a.kind == "vars":
+            return opaque_truth(rec, a)
         return Const(True) if a.kind != "instance" else _truth_object(rec, a)
     assert type(a) is Traced
     kind = rec.number_kind(a)
