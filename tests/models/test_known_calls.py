@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
@@ -167,6 +168,25 @@ def test_get_of_a_mapping_of_python() -> None:
         assert torch.equal(f(X), X * 3 + 8)
     finally:
         del Registry.everywhere["other"]
+
+
+def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIDENT_TEST_VARIABLE", raising=False)
+    checked = Checked(lambda x: (x + ("TRIDENT_TEST_VARIABLE" in os.environ), os.environ.get("TRIDENT_TEST_VARIABLE", "0"),
+                                 os.environ.get("PATH"), os.getenv("TRIDENT_TEST_VARIABLE")))
+    assert checked(X)[1] == "0"
+    monkeypatch.setenv("TRIDENT_TEST_VARIABLE", "é")
+    assert checked(X)[1] == "é"
+    monkeypatch.setenv("TRIDENT_TEST_VARIABLE", "2")
+    monkeypatch.setenv("TRIDENT_TEST_OTHER", "2")
+    assert checked(X)[1] == "2"
+    monkeypatch.setenv("TRIDENT_TEST_OTHER", "3")
+    hits = checked.explained.hits
+    checked(X)
+    assert checked.explained.hits == hits + 3
+    os.environ.pop("TRIDENT_TEST_VARIABLE")
+    assert checked(X)[1] == "0"
+    checked(X)
 
 
 class Table(dict[str, int]):

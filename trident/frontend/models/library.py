@@ -12,6 +12,7 @@ import _warnings
 import contextvars
 import functools
 import inspect
+import os
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -32,10 +33,38 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------ mappings
 def _item_of_mapping(rec: Recorder, owner: Value, key: Value) -> Any:
     """`owner[key]` by the class's own `__getitem__`; NULL where that raises KeyError, None where it cannot be known."""
+    if type(owner) is Const and type(owner.obj) is _Environ:
+        return _environment_variable(rec, owner, key)
     if not rec.follows_type(owner):
         return None
     found = rec.read_type(type(owner.obj), "__getitem__")
     return rec.pure_or_raised(KeyError, Const(found), [owner, key]) if isinstance(found, types.FunctionType) else None
+
+
+_Environ = type(os.environ)
+_environ_getitem = _Environ.__getitem__
+
+
+def _environment_variable(rec: Recorder, owner: Const, key: Value) -> Any:
+    """`os.environ[key]`: from the dict of bytes behind it, of which that one key is pinned."""
+    held, text = owner.obj.__dict__, rec.name_of(owner)
+    if type(key.obj) is not str or rec.read_type(_Environ, "__getitem__") is not _environ_getitem:
+        return None
+    rec.pin_class_of(owner.obj, text)
+    rec.pin_dict_of(owner.obj, held, text)
+    parts = [rec.read_dict(held, name, f"{text}.{name}") for name in ("encodekey", "decodevalue", "_data")]
+    if not all(type(part) is Const and part.obj is held[name] for part, name in zip(parts, ("encodekey", "decodevalue", "_data"))):
+        return None
+    if type(held["_data"]) is not dict or any(held[name].__module__ != "os" for name in ("encodekey", "decodevalue")):
+        return None
+    try:
+        encoded = held["encodekey"](rec.promote(key, f"key of {text}"))
+    except UnicodeError:
+        return None
+    found = rec.read_dict(held["_data"], encoded, f"{text}[{key.obj!r}]")
+    if found is NULL or type(found) is not Const:
+        return found if found is NULL else None
+    return Const(held["decodevalue"](found.obj), f"{text}[{key.obj!r}]")
 
 
 def _mapping_get(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
