@@ -116,7 +116,7 @@ class Entry:
         self.without_tensors = 0  # frames that the hook left alone
         self.retired = ""  # why the function is left to CPython, "" while it is not
         # Of the last recording whose trace would not have applied to its own next call: objects by number of the argument, opaque calls.
-        self._unpublished: tuple[dict[int, object], int] = ({}, 0)
+        self._unpublished: tuple[dict[Any, object], int] = ({}, 0)
         self._scm: SCM | None = None
         self._patience: dict[ExitSite, int] = {}  # exits without a bridge after a recording -> how often they are taken till the next
         _all.add(self)
