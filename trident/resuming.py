@@ -1,7 +1,7 @@
 """Continuing recorded frames in CPython, with what an instruction does after an inlined callee of its has raised.
 
-Owns one such case: an attribute that is loaded through a property raises AttributeError, and the type has a `__getattr__`, which
-comes next. Everything else that waits for a callee passes its exception on, which `native.resume` does.
+Owns one such case: an attribute that is loaded through a property (or a `__getattribute__`) raises AttributeError, and the type has a
+`__getattr__`, which comes next. Everything else that waits for a callee passes its exception on, which `native.resume` does.
 
 May import: frontend.analysis, frontend.cpython, backend.native.resume, ir.
 """
@@ -21,7 +21,7 @@ _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 def continue_frames(frames: list[Frame], error: BaseException | None) -> object:
     """Continue frames, the outermost first; with `error` raised in the innermost one. Called outside of `except` blocks."""
-    where = next((n for n in range(len(frames) - 2, -1, -1) if _falls_back(frames[n])), -1)
+    where = next((n for n in range(len(frames) - 1) if _falls_back(frames[n], frames[n + 1])), -1)
     if where < 0:
         return resume(frames, error, handled=THREADS)
     outer, failed = frames[where], None
@@ -45,14 +45,15 @@ def continue_frames(frames: list[Frame], error: BaseException | None) -> object:
         del failed, result, owner, outer, frames
 
 
-def _falls_back(frame: Frame) -> bool:
-    """Whether a frame waits for the value of an attribute that `__getattr__` may still give."""
+def _falls_back(frame: Frame, callee: Frame) -> bool:
+    """Whether a frame waits for the value of an attribute that `__getattr__` may still give, which is not what it waits for."""
     if frame.is_call or frame.discard_result or frame.result is not NULL or not frame.stack:
         return False
     info = analyse(frame.code)
     if info.instructions[info.at[frame.offset]].name not in _LOADS:
         return False
-    return any("__getattr__" in base.__dict__ for base in type(frame.stack[-1]).__mro__)
+    last = next((base.__dict__["__getattr__"] for base in type(frame.stack[-1]).__mro__ if "__getattr__" in base.__dict__), None)
+    return last is not None and getattr(last, "__code__", None) is not callee.code
 
 
 def _call_getattr(owner: Any, name: str) -> tuple[BaseException | None, object]:

@@ -71,6 +71,57 @@ def program(d, x):
 CALLS = [lambda: ({"b": 2}, torch.ones(2)), lambda: ({}, torch.ones(2)), lambda: ({"b": 2}, torch.ones(3))]
 CALLS = [lambda made=made: (made(), {}) for made in CALLS]
 """)
+case("""
+# a cell that has been emptied
+def program(n, keep):
+    def inner():
+        return value
+
+    keep.append(inner)
+    value = n
+    print(inner())
+    del value
+    return inner()
+
+CALLS = [lambda: ((1, []), {}), lambda: ((2, []), {}), lambda: ((1, [3]), {})]
+""")
+case("""
+# a model that has looked at the items of a generator does not take it
+import torch
+def program(x, seen):
+    seen.append(x.shape)
+    return sum(row for row in x), max((row * 2 for row in x), key=len), any(row > 1 for row in x)
+
+CALLS = [lambda: ((torch.ones(3), []), {}), lambda: ((torch.zeros(2), []), {}), lambda: ((torch.ones(4), []), {})]
+""")
+case("""
+# properties and __getattr__ around each other
+class Base:
+    def __init__(self, log):
+        self.log = log
+
+    @property
+    def total(self):
+        return self.missing + 1
+
+    def __getattr__(self, name):
+        self.log.append(name)
+        raise AttributeError("no " + name)
+
+class Child(Base):
+    @property
+    def total(self):
+        return super().total * 2
+
+def program(cls, log):
+    made = (Base, Child)[cls](log)
+    try:
+        return made.total
+    except AttributeError as error:
+        return str(error), log, made.total
+
+CALLS = [lambda: ((0, []), {}), lambda: ((1, []), {}), lambda: ((1, []), {})]
+""")
 
 
 @pytest.mark.parametrize("name", CASES)

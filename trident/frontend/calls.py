@@ -98,9 +98,15 @@ class Calls(Objects):
         model = known.find(obj)
         if model is not None:
             args = [self.resolve(arg) for arg in args]
+            undone, mutated = len(self.undo), self.mutation_serial
             answer = model(self, args, kwargs)  # type: ignore[arg-type]
             if answer is not NotModelled:
                 return answer
+            if len(self.undo) > undone:  # it has looked at the items of an iterator
+                while len(self.undo) > undone:
+                    self.undo.pop()()
+                self.mutation_serial = mutated
+                self.snapshots.invalidate()
         _leave_to_frame(obj, args)
         if self.is_hooked(callee):
             answer = known.try_hooks("call", self, callee, args, kwargs)
