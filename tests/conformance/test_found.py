@@ -72,16 +72,14 @@ CALLS = [lambda: ({"b": 2}, torch.ones(2)), lambda: ({}, torch.ones(2)), lambda:
 CALLS = [lambda made=made: (made(), {}) for made in CALLS]
 """)
 case("""
-# a cell that has been emptied
+# a cell that is empty when it escapes
 def program(n, keep):
     def inner():
-        return value
+        return n
 
+    del n
     keep.append(inner)
-    value = n
-    print(inner())
-    del value
-    return inner()
+    return n
 
 CALLS = [lambda: ((1, []), {}), lambda: ((2, []), {}), lambda: ((1, [3]), {})]
 """)
