@@ -36,6 +36,13 @@ def counted_down(n: int) -> tuple[int, list[int]]:
     return len(seen), seen
 
 
+def strides(start: int, stop: int, step: int) -> int:
+    total = 0
+    for i in range(start, stop, step):
+        total = total * 3 % 1_000_003 + i
+    return total
+
+
 def floats(n: int) -> tuple[float, int]:
     i, value = 0, 1.5
     while i < n:
@@ -272,7 +279,9 @@ def grad(n: int, x: torch.Tensor) -> torch.Tensor:
 N = [(10,), (1000,), (0,), (1,), (2,), (3,)]
 NX = [(10, X), (100, X), (0, X), (1, X), (2, X), (3, X + 1)]
 CASES: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
-    (ints, N), (counted_down, N), (floats, N), (becomes_float, N), (overflows, [(10,), (25,), (70,), (0,)]), (tensors, NX), (in_place, NX),
+    (ints, N), (counted_down, N),
+    (strides, [(0, 9, 1), (9, 0, -1), (0, 100, 7), (5, 5, 1), (100, -100, -3), (0, 50, 1)]),
+    (floats, N), (becomes_float, N), (overflows, [(10,), (25,), (70,), (0,)]), (tensors, NX), (in_place, NX),
     (swapped, NX), (over_a_list, [([X] * n,) for n in (5, 40, 0, 1, 2)]), (over_a_tuple, [((X,) * n,) for n in (20, 40, 0, 1, 17)]),
     (zipped, [([X] * 5, 10), ([X] * 30, 40), ([X] * 9, 4), ([], 3)]), (branches, N), (breaks, [(20, 50), (1000, 5000), (5, 100), (0, 1)]),
     (nested, [(5, 7), (40, 50), (0, 5), (5, 0), (1, 1)]), (triangle, [(3,), (30,), (0,)]), (while_true, [(X,), (X * 100,), (X * 0,)]),

@@ -1,9 +1,9 @@
 """Iteration over Values: known items, virtual iterators, opaque iterators.
 
 Owns the virtual "iterator" kind. state: how, pos, and per `how`: zip (strict), enumerate (start). In a loop the position is a
-run-time value, so an item instead of `pos`: "count" (current, stop, step of a range), "at" (index, list or tuple), "counted" (what is
-enumerated, count). What must hold: all guards of
-a step come before its first change; the concrete iterator advances exactly once per step, in step with the virtual one.
+run-time value, so an item instead of `pos`: "count" (current and stop of a range; the step is `stride` of the state), "at" (index, list
+or tuple), "counted" (what is enumerated, count). What must hold: all guards of a step come before its first change; the concrete iterator
+advances exactly once per step, in step with the virtual one.
 
 May import: ir, frontend.{operators,guards,frames,values,models}.
 """
@@ -358,14 +358,14 @@ def step(rec: Recorder, iterator: Virtual) -> Any:
 
 def _count(rec: Recorder, iterator: Virtual) -> Any:
     """The next number of a range whose position is a run-time value."""
-    current, stop, stride = (rec.resolve(item) for item in iterator.items)
-    assert type(stride) is Const
+    current, stop = (rec.resolve(item) for item in iterator.items)
+    stride: int = iterator.state["stride"]
     if type(current) is Const and type(stop) is Const:
-        if not (current.obj < stop.obj if stride.obj > 0 else current.obj > stop.obj):
+        if not (current.obj < stop.obj if stride > 0 else current.obj > stop.obj):
             return END
-    elif not operators.decide(rec, operators.compare(rec, "lt" if stride.obj > 0 else "gt", current, stop)):
+    elif not operators.decide(rec, operators.compare(rec, "lt" if stride > 0 else "gt", current, stop)):
         return END
-    iterator.items = [_add(rec, current, stride), stop, stride]
+    iterator.items = [_add(rec, current, Const(stride)), stop]
     return current
 
 
@@ -465,15 +465,13 @@ def _convert_sequence(rec: Recorder, iterator: Virtual) -> Value:
     position: Value = Const(pos)
     if type(obj) is range:
         start, stop, stride = map(rec.resolve, source.items) if type(source) is Virtual else map(Const, (obj.start, obj.stop, obj.step))
-        stride = Const(rec.promote(stride, "the step of a range"))
-        shift = pos * stride.obj
-        position = Const(start.obj + shift) if type(start) is Const else operators.binary(rec, "add", start, Const(shift))
-        iterator.items = [position, stop, stride]
+        step = rec.promote(stride, "the step of a range")
+        position = Const(start.obj + pos * step) if type(start) is Const else operators.binary(rec, "add", start, Const(pos * step))
+        iterator.items, iterator.state = [position, stop], {"how": "count", "pos": 0, "stride": step}
     else:
         if type(source) is Const:
             source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
-        iterator.items = [position, source]
-    iterator.state = {"how": "count" if type(obj) is range else "at", "pos": 0}
+        iterator.items, iterator.state = [position, source], {"how": "at", "pos": 0}
     return position
 
 

@@ -130,7 +130,7 @@ def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> objec
     a range's, a list's or tuple's, and an enumeration's in a loop: the position is an item."""
     how, pos = state["how"], state["pos"]
     if how == "count":
-        return iter(range(*items))
+        return iter(range(items[0], items[1], state["stride"]))
     if how == "at":
         made = iter(items[1])
         made.__setstate__(items[0])
