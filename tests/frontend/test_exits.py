@@ -87,7 +87,7 @@ class Dense(Recorder):
 
 def _states(trace: Any, bound: tuple[Any, ...], every: int) -> Any:
     """(snapshot, values) at a state of the trace, one per execution; None when all have been tried."""
-    run = reference._Run(trace, dict(zip(trace.block.arguments, bound, strict=True)))
+    run = reference.Run(trace, dict(zip(trace.block.arguments, bound, strict=True)))
     count = 0
     for op in trace.block.operations:
         operation = op.operation
