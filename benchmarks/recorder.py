@@ -29,7 +29,7 @@ from .measure import Grid
 
 SIZES = (100, 300, 1_000, 3_000, 10_000, 20_000)
 QUICK = (100, 300)
-COMPILE_SECONDS = 150  # torch.compile gets so long for a size; where it needs longer, larger ones are not tried
+COMPILE_SECONDS = 60  # torch.compile gets so long for a size; where it needs longer, larger ones are not tried
 COLUMNS = ("trace ops", "record s", "passes s", "lowering s", "LLVM s", "publication s", "CPU s", "s per 1,000 ops", "peak MB",
            "torch.compile s")
 
