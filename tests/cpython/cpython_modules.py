@@ -84,7 +84,8 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("contextlib", "lifetime", "ContextManagerTestCase.test_nokeepref"),
     ("int", "time", "*.test_denial_of_service_*"),
     ("scope", "lifetime", "ScopeTests.testCellLeak"),
-    ("descr", "lifetime", "ClassPropertiesAndMethods.test_remove_subclass ClassPropertiesAndMethods.test_slots"),
+    ("descr", "lifetime", "ClassPropertiesAndMethods.test_remove_subclass ClassPropertiesAndMethods.test_slots "
+                          "ClassPropertiesAndMethods.test_cycle_through_dict"),
     ("richcmp", "depth", "MiscTest.test_recursion"),
     ("enum", "lifetime", "TestSpecial.test_missing_exceptions_reset"),
     ("enumerate", "lifetime", "TestReversed.test_bug1229429"),
