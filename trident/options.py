@@ -77,7 +77,7 @@ ACCEPTED: dict[str, _Values] = {
     "bridge_threshold": _Values((int,), "an int of at least 1", 1),
     "max_aborts": _Values((int,), "an int of at least 1", 1),
     "max_trace_ops": _Values((int,), "an int of at least 1", 1),
-    "check": _Values((bool, int), "0 or 1", 0, 1),
+    "check": _Values((bool, int), "0, 1 or 2", 0, 2),
     "dump": _Values((str, os.PathLike, type(None)), "a directory (str or path) or None"),
 }
 

@@ -325,6 +325,8 @@ class _Comparison:
             return _Comparison(new=self._new, fresh=True).unlike(*parts)
         if cls is functools.partial:
             return self._each((made.func, made.args, *made.keywords.values()), (held.func, held.args, *held.keywords.values()))
+        if cls in _RANGE_ITERATORS:  # what is left counts, not where it began
+            return "" if _left(made) == _left(held) else f"{_left(made)}, not {_left(held)}"
         if hasattr(cls, "__next__") and "__reduce__" in cls.__dict__:
             return _Comparison(new=self._new, fresh=True).unlike(made.__reduce__(), held.__reduce__())
         parts = [answer(lambda obj=obj: object.__getattribute__(obj, "__dict__"), None) for obj in (made, held)]  # type: ignore[misc]
@@ -371,3 +373,12 @@ def stack_depths(code: types.CodeType) -> dict[int, int]:
             if ins.opname not in opcodes.NO_FALL_THROUGH and offset in following:
                 todo.append((following[offset], depth + dis.stack_effect(ins.opcode, arg, jump=False)))
     return depths
+
+
+_RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(2**70, 2**70 + 1))))
+
+
+def _left(iterator: Any) -> range:
+    """What an iterator over a range has not given yet."""
+    _, (whole,), *at = iterator.__reduce__()
+    return whole[at[0] if at and at[0] is not None else 0:]  # type: ignore[no-any-return]
