@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import ctypes
+from pathlib import Path
 
+import pytest
+import torch
+
+import trident
 from tests.conformance.harness import check_program
 
 CASES: dict[str, str] = {}
@@ -125,3 +130,22 @@ CALLS = [lambda: ((0, []), {}), lambda: ((1, []), {}), lambda: ((1, []), {})]
 @pytest.mark.parametrize("name", CASES)
 def test_found(name: str) -> None:
     assert not check_program(CASES[name]).fault
+
+
+def test_the_thread_keeps_its_warning_handler() -> None:
+    """An operator in a native loop set the handler of C++ warnings anew in each iteration, and left a dangling one behind."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    handler = library._ZN3c1012WarningUtils19get_warning_handlerEv
+    handler.restype = ctypes.c_void_p
+
+    def program(x, n):
+        i = 0
+        while i < n:
+            x = x + 1
+            i += 1
+        return x
+
+    jitted, before = trident.jit(program), handler()
+    for n in (3, 5, 9, 4, 20, 30, 7):
+        assert torch.equal(jitted(torch.ones(2), n), torch.ones(2) + n)
+        assert handler() == before

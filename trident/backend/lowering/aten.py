@@ -165,9 +165,7 @@ def aten(f: Function, op: Op) -> None:
     result = _RESULTS[found.result](f, op, found)
     invocation = _Invocation(f, op, found, conversions, result)
     site = f.site(op.name.removeprefix("torch."), is_raise=True, slots=result.slots)
-    if not f.warns:
-        f.warns = True
-        f.call("trident_warnings_begin", "void", "ptr %frame")
+    f.hear_warnings()
     below = keys.below_autograd(found) if invocation.tensors else None
     reg = invocation.through_dispatcher(site) if below is None else invocation.below_autograd(site, below)
     conversions.release()

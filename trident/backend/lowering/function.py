@@ -244,6 +244,12 @@ class Function:
 
     # -------------------------------------------------------------------------------------------------------------- GIL
 
+    def hear_warnings(self) -> None:
+        """From here on the warnings of operators become Python's: once in a program, outside of its loop."""
+        if not self.warns:
+            self.warns = True
+            self.call("trident_warnings_begin", "void", "ptr %frame")
+
     def need_gil(self) -> None:
         if not self.gil_held:
             self.gil_held = True

@@ -44,6 +44,8 @@ def carry(f: Function, op: Op) -> None:
 @rule("trident.loop")
 def loop(f: Function, op: Op) -> None:
     f.need_gil()
+    if any(other.name.startswith(("torch.aten.", "torch.operator")) for other in f.ops):
+        f.hear_warnings()  # once, not in each iteration
     before, f.header = f.label, f.new_label()
     f.line(f"br label %{f.header}")
     f.block(f.header)
