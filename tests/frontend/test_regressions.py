@@ -317,3 +317,27 @@ def test_del_of_a_property_of_a_new_object() -> None:
             assert HELD["removed"] == n
             assert result is None or found[1] == result
         assert trident.api.entry_of(jitted).cell.hits
+
+
+class Mapping(dict):  # type: ignore[type-arg]
+    def keys(self) -> Any:
+        return ["own", *super().keys()]
+
+
+def test_views_of_a_new_instance_show_the_instance() -> None:
+    def f(x: Any, late: Any) -> Any:
+        d = Mapping()
+        d["a"] = 1
+        keys, values, items, through = dict.keys(d), d.values(), d.items(), iter(d)
+        first = next(through), len(values), "a" in keys, list(items)
+        if x.sum() > 3:  # an exit with the views
+            late.append(1)
+            locals()
+        proxy = values.mapping
+        d["b"] = 2
+        return x + 1, first, list(keys), list(values), list(items), "b" in proxy, proxy == d, d.keys()
+
+    jitted = trident.jit(f)
+    for x in (ONE, ONE, ONE * 5, ONE * 5, ONE * 5, ONE):
+        expected = f(x, [])
+        assert jitted(x, [])[1:] == expected[1:]

@@ -19,7 +19,7 @@ from trident.frontend.frames import Entry
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
-from trident.frontend.virtuals import contents_of, deletions, dict_base, is_disturbed, maker_of
+from trident.frontend.virtuals import contents_of, deletions, dict_base, is_disturbed, maker_of, view_of, viewed
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
 
 
 def _items_of_view(rec: Recorder, view: Virtual) -> list[Value] | None:
-    owner = rec.resolve(view.items[0])
+    owner = viewed(rec.resolve(view.items[0]))
     if type(owner) is Virtual:
         rec.fix_order(owner)
         pairs = list(zip(owner.keys or (), owner.items, strict=True))
@@ -274,12 +274,17 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
         found = rec.read_type(cls, "__iter__")
         if isinstance(found, types.FunctionType):
             return rec.call(Const(found, f"{cls.__qualname__}.__iter__"), [value], {})
-        if (contents := contents_of(value)) is not None and found in _C_ITERATORS:
-            return sequence_iterator(rec, contents)
+        if contents_of(value) is not None and found in _C_ITERATORS:
+            return sequence_iterator(rec, keys_of(rec, value))
     return rec.opaque(Const(iter), [value], {}, f"iteration over a {cls.__name__}")
 
 
 _C_ITERATORS = (dict.__iter__, OrderedDict.__iter__)
+
+
+def keys_of(rec: Recorder, instance: Value) -> Virtual:
+    """The keys of a virtual instance of a dict's subclass."""
+    return rec.virtual(view_of(instance.obj, "keys"), "view", [instance], view="keys")
 
 
 def sequence_iterator(rec: Recorder, source: Value, how: str = "seq") -> Virtual:

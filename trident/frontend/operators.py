@@ -20,7 +20,7 @@ from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
-from trident.frontend.virtuals import contents_of
+from trident.frontend.virtuals import contents_of, viewed
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -557,7 +557,7 @@ def length(rec: Recorder, a: Value) -> Value:
     if type(a) is Virtual and a.kind == "range" and all(type(rec.resolve(item)) is Const for item in a.items):
         return Const(len(obj))
     if type(a) is Virtual and a.kind == "view":
-        return length(rec, a.items[0])
+        return length(rec, viewed(rec.resolve(a.items[0])))
     if type(a) is Const and type(obj) is list and not rec.list_is_dynamic(obj):
         return Const(len(rec.list_items(obj, rec.name_of(a))))
     if type(a) is Const and type(obj) in (dict, OrderedDict):

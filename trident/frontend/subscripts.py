@@ -15,7 +15,7 @@ from trident.frontend.guards import fits
 from trident.frontend.iteration import known_items, load_item
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, is_a
-from trident.frontend.virtuals import contents_of
+from trident.frontend.virtuals import contents_of, viewed
 from trident.ir import NULL, PinKind
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
         if all(type(rec.resolve(part)) is Const for part in container.items):
             return Const(item.obj in obj)
     if type(container) is Virtual and container.kind == "view" and container.state["view"] == "keys":
-        return contains(rec, container.items[0], item)
+        return contains(rec, viewed(rec.resolve(container.items[0])), item)
     if type(container) is Virtual and container.kind == "set" and can_be_key(rec, item):
         return Const(rec.promote(item, "membership") in obj)
     if rec.follows_type(container):

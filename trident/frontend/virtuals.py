@@ -47,7 +47,7 @@ def deletions(source: object) -> int:
     """Keys that the trace has deleted from a virtual dict, or from the one that a view shows."""
     if type(source) is not Virtual:
         return 0
-    return deletions(source.items[0]) if source.kind == "view" else source.state.get("deleted", 0)
+    return deletions(viewed(source.items[0])) if source.kind == "view" else source.state.get("deleted", 0)
 
 
 def is_disturbed(iterator: Virtual) -> bool:
@@ -122,7 +122,17 @@ def _range(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
 
 
 def _view(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:
-    return getattr(items[0], state["view"])()
+    return view_of(items[0], state["view"])
+
+
+def view_of(owner: Any, name: str) -> Any:
+    """The view of a dict, or of an instance of a subclass (which may have another method of that name)."""
+    return getattr(dict_base(type(owner)) or type(owner), name)(owner)
+
+
+def viewed(owner: Any) -> Any:
+    """What a view shows: of a virtual instance its contents."""
+    return contents_of(owner) or owner
 
 
 def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> object:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend import iteration, operators, subscripts
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.virtuals import contents_of, view_of
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -130,10 +131,10 @@ def _view(name: str) -> Model:
         if len(args) != 1 or kwargs:
             return NotModelled
         owner = args[0]
-        if not _is(owner, "dict") and not (type(owner) is Const and type(owner.obj) in (dict, OrderedDict)):
+        if not _is(owner, "dict") and contents_of(owner) is None and not (type(owner) is Const and type(owner.obj) in (dict, OrderedDict)):
             if type(owner) is not Traced or iteration.traced_pairs(rec, owner) is None:
                 return NotModelled
-        return rec.virtual(getattr(owner.obj, name)(), "view", [owner], view=name)
+        return rec.virtual(view_of(owner.obj, name), "view", [owner], view=name)
 
     return model
 

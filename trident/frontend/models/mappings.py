@@ -4,7 +4,7 @@ Owns what the methods of dict and OrderedDict do on the contents of such an inst
 like on `vars(instance)`. What must hold: the contents, the instance's own concrete contents and the parts of the virtual dict change
 together.
 
-May import: ir, frontend.{subscripts,operators,values,virtuals,models}.
+May import: ir, frontend.{iteration,subscripts,operators,values,virtuals,models}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from trident.frontend import operators, subscripts
+from trident.frontend import iteration, operators, subscripts
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.values import Const, Virtual
 from trident.frontend.virtuals import contents_of, dict_base
@@ -30,6 +30,17 @@ def _on_contents(otherwise: Model | None) -> Model:
         if otherwise is None:
             return NotModelled
         return otherwise(rec, args if contents is None else [contents, *args[1:]], kwargs)
+
+    return model
+
+
+def _iter(otherwise: Model | None) -> Model:
+    """Iterators hold the instance, as views do (`dict.keys` and so on are models of `containers`)."""
+
+    def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
+        if len(args) == 1 and not kwargs and contents_of(args[0]) is not None:
+            return iteration.sequence_iterator(rec, iteration.keys_of(rec, args[0]))
+        return NotModelled if otherwise is None else otherwise(rec, args, kwargs)
 
     return model
 
@@ -82,8 +93,7 @@ def _vars_get(otherwise: Model) -> Model:
 
 
 _READERS: tuple[Any, ...] = (
-    dict.get, dict.__getitem__, dict.__contains__, dict.keys, dict.values, dict.items, dict.__iter__, dict.__len__,
-    OrderedDict.keys, OrderedDict.values, OrderedDict.items, OrderedDict.__iter__,
+    dict.get, dict.__getitem__, dict.__contains__, dict.__len__,
 )  # fmt: skip
 
 
@@ -92,6 +102,7 @@ def register(registry: Registry) -> None:
     for function in dict.fromkeys(_READERS):
         registry.function(function, _on_contents(registry.find(function)))
     for base in (dict, OrderedDict):
+        registry.function(base.__iter__, _iter(registry.find(base.__iter__)))
         registry.function(base.__setitem__, _setitem(base))
         registry.function(base.__init__, _init(base))
     getter = registry.find(dict.get)
