@@ -127,6 +127,18 @@ CALLS = [lambda: ((0, []), {}), lambda: ((1, []), {}), lambda: ((1, []), {})]
 """)
 
 
+case("""
+# an empty tuple, repeated by what is no index
+def program(n, *rest):
+    try:
+        return (rest * n) & 3
+    except Exception as error:
+        return repr(error)
+
+CALLS = [lambda: ((-1,), {}), lambda: ((2**64,), {}), lambda: ((3,), {})]
+""")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_found(name: str) -> None:
     assert not check_program(CASES[name]).fault

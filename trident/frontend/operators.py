@@ -231,7 +231,7 @@ def _sequences(rec: Recorder, name: str, plain: str, a: Value, b: Value) -> Any:
         known = rec.known_items(sequence)
         if known is None:
             return NotModelled
-        if len(known) * count.obj > MAX_REPEATED:  # type: ignore[operator]
+        if len(known) * count.obj > MAX_REPEATED or not fits(count.obj):  # type: ignore[operator]
             return NotModelled
         times = rec.promote(count, "repetition of a sequence")
         if type(sequence.obj) is tuple and (times == 1 or not known):

@@ -476,7 +476,7 @@ TENSORS = lines(r"""
     $v.exp_()
     ($v * 2).sum().backward()
     $v.data = $v.data + 1
-    $v.resize_(2)
+    $v.resize_(0)
     $v.transpose_(0, -1)
     $v.masked_fill_($v < 1, 2)
 """)
