@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import torch
+
+
+@pytest.fixture(autouse=True)
+def no_callbacks_of_tools() -> Iterator[None]:
+    """Hypothesis measures collections with a Python function, whose frames would be counted where frames are."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:0] = callbacks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

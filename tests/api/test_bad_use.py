@@ -66,7 +66,8 @@ def test_a_warning_that_is_an_error_loses_no_call(action: Any, capsys: pytest.Ca
 
 
 def _run(code: str, **environment: str) -> tuple[str, str]:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, timeout=250)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

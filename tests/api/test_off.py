@@ -149,7 +149,8 @@ def test_versions_of_torch(version: str, good: bool, monkeypatch: pytest.MonkeyP
 
 
 def _run(*command: str, **environment: str) -> str:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=variables, timeout=250, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -83,7 +83,7 @@ class Painter:
         plain = t.detach().cpu()
         if plain.is_floating_point():
             plain = plain.masked_fill(plain.isnan(), float("nan"))
-        data = (plain.view(torch.int16) if plain.dtype is torch.bfloat16 else plain).numpy().tobytes().hex()
+        data = (plain.view(torch.int16) if plain.dtype is torch.bfloat16 else plain).resolve_conj().resolve_neg().numpy().tobytes().hex()
         node = t.grad_fn
         return (str(t.dtype), tuple(t.shape), t.stride(), t.storage_offset(), str(t.device), t.requires_grad, t.is_leaf, t.is_inference(),
                 storage, data, type(node).__name__, repr(plain.tolist()), self(t.grad) if t.is_leaf else None)

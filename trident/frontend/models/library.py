@@ -268,12 +268,6 @@ def _dummies() -> list[type]:
 
 # C functions that run no Python code and change nothing that a pin or a forwarded value rests on.
 _NATIVE: tuple[Any, ...] = (contextvars.ContextVar.get, contextvars.ContextVar.set, contextvars.ContextVar.reset, id)
-_NATIVE_TORCH: tuple[str, ...] = (
-    "_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_cudnn_sdp_enabled",
-    "_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only", "_is_autocast_available", "_cuda_isInBadFork",
-    "_cuda_isCurrentStreamCapturing", "_xpu_isCurrentStreamCapturing", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
-    "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_log_api_usage_once", "_get_default_device",
-)  # fmt: skip
 
 
 def register(registry: Registry) -> None:
@@ -296,6 +290,5 @@ def register(registry: Registry) -> None:
     registry.function(_warnings.warn, _warn)
     for found in _dummies():
         registry.function(found, _dummy(found.__name__))
-    registry.native_call(*_NATIVE, *[getattr(torch._C, name) for name in _NATIVE_TORCH
-                                     if type(getattr(torch._C, name, None)) is types.BuiltinFunctionType])
+    registry.native_call(*_NATIVE)
 

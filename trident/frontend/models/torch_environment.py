@@ -8,6 +8,7 @@ May import: torch, frontend.{guards,values,models}.
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -95,16 +96,17 @@ def _constant(function: Any, expected: object) -> Any:
 
 # Functions whose answer is always this while a trace runs: TorchScript and torch.jit.trace do not run traces.
 _CONSTANT: tuple[tuple[str, object], ...] = (("_get_tracing_state", None), ("_is_tracing", False))
-# Opaque calls of these read the state of torch and change nothing.
-_HARMLESS: tuple[str, ...] = (
+# These read the state of torch, change nothing and run no Python code.
+_NATIVE: tuple[str, ...] = (
     "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype",
     "is_autocast_cache_enabled", "get_default_dtype", "is_anomaly_enabled", "are_deterministic_algorithms_enabled",
-    "get_num_threads", "promote_types", "result_type",
+    "get_num_threads", "promote_types",
 )  # fmt: skip
-_HARMLESS_C: tuple[str, ...] = (
-    "_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
-    "_get_default_device", "_cuda_isInBadFork", "_get_deterministic_algorithms", "_get_privateuse1_backend_name",
-    "_is_autocast_available",
+_NATIVE_C: tuple[str, ...] = (
+    "_get_cudnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_cudnn_sdp_enabled",
+    "_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only", "_is_autocast_available", "_cuda_isInBadFork",
+    "_cuda_isCurrentStreamCapturing", "_xpu_isCurrentStreamCapturing", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+    "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_log_api_usage_once", "_get_default_device", "_get_privateuse1_backend_name",
 )  # fmt: skip
 
 
@@ -177,8 +179,9 @@ def register(registry: Registry) -> None:
     for name, expected in _CONSTANT:
         if (function := getattr(C, name, None)) is not None:
             registry.function(function, _constant(function, expected))
-    for home, names in ((torch, _HARMLESS), (C, _HARMLESS_C)):
-        registry.harmless_call(*[getattr(home, name) for name in names if hasattr(home, name)])
+    registry.harmless_call(torch.result_type)  # of tensors, whose classes may have a __torch_function__
+    for home, names in ((torch, _NATIVE), (C, _NATIVE_C)):
+        registry.native_call(*[function for name in names if type(function := getattr(home, name, None)) is BuiltinFunctionType])
     for reason, names in _OPAQUE.items():
         for name in names:
             if (function := _find(name)) is not None:

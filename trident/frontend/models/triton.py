@@ -103,11 +103,13 @@ def _launch(rec: Recorder, kernel: Value, grid: Value, args: list[Value], kwargs
             inner, chosen = _unwrap(rec, inner, args, chosen)
         launch = _plan(rec, inner, args, {name: value for name, value in chosen.items() if name not in ("grid", "warmup")})
         axes = _grid(rec, launch, grid)
-    except _Unusual as unusual:
-        # KernelInterface.__getitem__ gives a function that calls exactly this.
-        everything: dict[str, Value] = {"grid": grid, "warmup": Const(False), **kwargs}
-        return rec.opaque(Const(type(kernel.obj).run), [kernel, *args], everything, f"Triton kernel: {unusual}")  # type: ignore[attr-defined]
-    return _emit(rec, launch, axes)
+    except _Unusual as found:
+        unusual = str(found)
+    else:
+        return _emit(rec, launch, axes)
+    # KernelInterface.__getitem__ gives a function that calls exactly this. (Here, so that what it raises has no context of Trident's.)
+    everything: dict[str, Value] = {"grid": grid, "warmup": Const(False), **kwargs}
+    return rec.opaque(Const(type(kernel.obj).run), [kernel, *args], everything, f"Triton kernel: {unusual}")  # type: ignore[attr-defined]
 
 
 # ----------------------------------------------------------------------------------------- autotuned and heuristic kernels
