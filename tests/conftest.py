@@ -18,6 +18,14 @@ def no_callbacks_of_tools() -> Iterator[None]:
     gc.callbacks[:0] = callbacks
 
 
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """For tests that count frames: a collection in the middle would run the finalizers of earlier tests' garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if torch.cuda.is_available():
         return

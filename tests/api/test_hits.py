@@ -28,6 +28,7 @@ class Net(nn.Module):
         return x, {"n": x.shape[0]}
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_a_hit_enters_no_frame() -> None:
     @trident.jit
     def f(x, n, *rest, k=2, **kw):

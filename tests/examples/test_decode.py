@@ -45,6 +45,7 @@ def test_tokens_and_logits_are_eagers(config: Config, device: str, dtype: torch.
     assert not any(s.opaque_calls for s in explanation.specializations)
 
 
+@pytest.mark.usefixtures("no_collections")
 @everywhere
 @both
 def test_a_decode_step_enters_no_frame(config: Config, device: str) -> None:

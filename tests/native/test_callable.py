@@ -222,6 +222,7 @@ def test_default_value_lives_while_dispatch_runs() -> None:
 # ------------------------------------------------------------------------------------------------------------------ dispatch
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_hit_counts_and_runs_no_bytecode() -> None:
     native = made(defaults, dispatch="second")
     with count_frames() as frames:

@@ -542,7 +542,10 @@ def test_threads() -> None:
     assert not wrong
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_resumed_frames_are_counted() -> None:
+    with count_frames() as innermost:  # it looks at frames, which audit hooks in Python that others have installed are told
+        callee(6)
     with count_frames() as plain:
         outer(2, scale=3)
     with count_frames() as nothing:
@@ -550,7 +553,8 @@ def test_resumed_frames_are_counted() -> None:
     frames = three_frames()
     with count_frames() as resumed:
         resume(frames)
-    assert (plain.count, nothing.count) == (3, 0)
+    assert innermost.count >= 1
+    assert (plain.count, nothing.count) == (innermost.count + 2, 0)
     assert resumed.count >= 3
 
 
