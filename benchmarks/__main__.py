@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, nam
     result = results.make(torch.device(options.device), settings, measured, grids(options, console))
     results.show(result, console)
     if not options.no_save:
-        for path in results.save(result, name or ("recorder" if options.only == ["recorder"] else "")):
+        for path in results.save(result, name or (options.only[0] if options.only in (["recorder"], ["dispatch"]) else "")):
             console.print(f"written: {path.relative_to(results.ROOT)}", soft_wrap=True)
     return 0
 
