@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import trident
+from tests.processes import environment
 from trident import options
 
 ROOT = Path(__file__).parents[2]
@@ -65,10 +66,8 @@ def test_a_warning_that_is_an_error_loses_no_call(action: Any, capsys: pytest.Ca
     assert "left to CPython" in trident.explain(function).status
 
 
-def _run(code: str, **environment: str) -> tuple[str, str]:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, timeout=250)
+def _run(code: str, **variables: str) -> tuple[str, str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(**variables), timeout=250)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

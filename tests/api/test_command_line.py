@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import trident.__main__ as command
+from tests.processes import environment
 from trident.options import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +30,7 @@ sys.exit(7)
 
 
 def _run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
 
 
 def test_explain_runs_a_script_as_python_does(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import pickle
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 import trident
+from tests.processes import environment
 from trident import api, support
 
 ROOT = Path(__file__).parents[2]
@@ -148,10 +148,8 @@ def test_versions_of_torch(version: str, good: bool, monkeypatch: pytest.MonkeyP
     assert good or version in reason
 
 
-def _run(*command: str, **environment: str) -> str:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=variables, timeout=250, cwd=ROOT)
+def _run(*command: str, **variables: str) -> str:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment(**variables), timeout=250, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

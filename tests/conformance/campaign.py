@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tests.conformance.minimise import kind_of
+from tests.processes import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 50  # programs of one job
@@ -37,10 +37,9 @@ class Worker:
     """A worker process."""
 
     def __init__(self, python: str) -> None:
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         self._process = subprocess.Popen([python, "-m", "tests.conformance.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL, text=True, env=env)
+                                         stderr=subprocess.DEVNULL, text=True,
+                                         env=environment(OMP_NUM_THREADS="1", PYTHONHASHSEED="0"))
         self.jobs = 0
         self.hung = False
 

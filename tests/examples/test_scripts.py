@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,15 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.processes import environment
+
 ROOT = Path(__file__).parents[2]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def start(*command: str) -> subprocess.CompletedProcess[str]:
     """Runs a Python script with this checkout's trident."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, *command], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=280, check=False
     )
 
 

@@ -20,30 +20,9 @@ import pytest
 from trident.backend.native import layouts, points
 from trident.backend.native.resume import resume
 from trident.ir.trace import NULL, Frame
+from trident.shadow import stack_depths
 
 # ------------------------------------------------------------------------------------------------------------ reading frames
-
-
-def stack_depths(code: CodeType) -> dict[int, int]:
-    """Operand stack depth before each reachable instruction, by abstract execution."""
-    instructions = {i.offset: i for i in dis.get_instructions(code)}
-    order = sorted(instructions)
-    following = dict(zip(order, order[1:], strict=False))
-    depths: dict[int, int] = {}
-    work = [(0, 0)] + [(h.target, h.depth + h.lasti + 1) for h in dis._parse_exception_table(code)]  # type: ignore[attr-defined]
-    while work:
-        offset, depth = work.pop()
-        if offset in depths:
-            continue
-        depths[offset] = depth
-        i = instructions[offset]
-        argument = i.arg if i.opcode >= dis.HAVE_ARGUMENT else None
-        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
-            work.append((i.argval, depth + dis.stack_effect(i.opcode, argument, jump=True)))
-        if i.opname not in ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD",
-                            "JUMP_BACKWARD_NO_INTERRUPT"):
-            work.append((following[offset], depth + dis.stack_effect(i.opcode, argument, jump=False)))
-    return depths
 
 
 def read(address: int) -> Any:
