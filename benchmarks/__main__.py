@@ -98,6 +98,11 @@ def grids(options: argparse.Namespace, console: Console) -> list[Grid]:
                 for name in recorder.PROGRAMS]
 
 
+def own_file(only: list[str]) -> str:
+    """What a run of one kind alone adds to its results file's name: the kinds of the README's table share a file."""
+    return only[0] if len(only) == 1 and only[0] in ("recorder", "dispatch", "loops", "first-call") else ""
+
+
 def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, name: str = "") -> int:
     options = parse(arguments, kinds)
     console = Console()
@@ -112,7 +117,7 @@ def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, nam
     result = results.make(torch.device(options.device), settings, measured, grids(options, console))
     results.show(result, console)
     if not options.no_save:
-        for path in results.save(result, name or (options.only[0] if options.only in (["recorder"], ["dispatch"]) else "")):
+        for path in results.save(result, name or own_file(options.only)):
             console.print(f"written: {path.relative_to(results.ROOT)}", soft_wrap=True)
     return 0
 
