@@ -136,20 +136,105 @@ def _by_constant(x: torch.Tensor, n: int) -> torch.Tensor:
     return x + TABLE[n]
 
 
+CLASSES = [type(f"Class{n}", (), {}) for n in range(16)]
+WEIGHTS = {key: 1.0 + n for n in range(64) for key in (n * n * 7, f"name {n}", CLASSES[n % 16])}
+
+
+def _weighted(x: torch.Tensor, key: Any) -> torch.Tensor:
+    return x * WEIGHTS[key]
+
+
+def _by_float(x: torch.Tensor, n: float) -> torch.Tensor:
+    for known in range(1, 17):
+        if n == known * 0.75:
+            return x * known
+    return x
+
+
+def _by_callee(x: torch.Tensor, function: Any) -> torch.Tensor:
+    return function(x)  # type: ignore[no-any-return]
+
+
+def _by_type(x: torch.Tensor, held: Any) -> torch.Tensor:
+    return x * WEIGHTS[type(held)]
+
+
+def _by_size(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return x * WEIGHTS[other.shape[0] ** 2 * 7]
+
+
+def _by_two(x: torch.Tensor, name: str, n: int) -> torch.Tensor:
+    return x * WEIGHTS[name] * WEIGHTS[n]
+
+
+KINDS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
+    "int": (_weighted, [(n * n * 7,) for n in range(16)]),
+    "str": (_weighted, [("na" + f"me {n}",) for n in range(16)]),
+    "identity": (_by_callee, [(function,) for function in (torch.sin, torch.cos, torch.exp, torch.abs, torch.neg, torch.tan)]),
+    "float": (_by_float, [(n * 0.75,) for n in range(1, 17)]),
+    "type": (_by_type, [(cls(),) for cls in CLASSES]),
+    "size": (_by_size, [(torch.ones(n),) for n in range(16)]),
+    "two": (_by_two, [(f"name {n % 4}", (n // 4) ** 2 * 7) for n in range(16)]),
+}
+
+
+def _longest_way(node: Any) -> int:
+    """The largest number of tests that a call can take to its specialization."""
+    if node.test is None:
+        return 0
+    return 1 + max(map(_longest_way, [*node.cases.values(), node.default]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_way_to_one_of_many(kind: str) -> None:
+    """One test per thing that is looked at tells all of its values apart, whatever their kind."""
+    function, calls = KINDS[kind]
+    jitted, x = trident.jit(function), torch.ones(4)
+    for arguments in calls:
+        jitted(x, *arguments)
+    assert jitted.specializations == len(calls)
+    for arguments in reversed(calls):
+        assert torch.equal(jitted(x, *arguments), function(x, *arguments))
+    made = _entry(function)
+    assert made.cell.hits == len(calls)
+    assert made.scm.selection is not None and _longest_way(made.scm.selection.tree) <= 4  # types first
+    assert all(len(_selected(made, [x, *arguments, function])) == 1 for arguments in calls)
+    made.forget()
+
+
+class _Same(str):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = str.__hash__
+
+
+def test_strings_that_are_none_of_the_known_ones() -> None:
+    jitted, x = trident.jit(_weighted), torch.ones(4)
+    for n in range(8):
+        jitted(x, f"name {n}")
+    made = _entry(_weighted)
+    unhashed = "".join(["name", " 3"])  # its hash is computed by the tree
+    assert len(_selected(made, [x, unhashed, _weighted])) == 1
+    for other in ("name 9", _Same("name 3"), 3, None):
+        assert _selected(made, [x, other, _weighted]) == []
+    made.forget()
+
+
 @pytest.mark.slow
 def test_a_hit_among_64_costs_little_more_than_among_one() -> None:
-    many, one = trident.jit(_by_constant), trident.jit(lambda x, n: x + TABLE[n])
-    x, numbers = torch.ones(4), [n * 29 % 64 for n in range(64)]
+    many, one = trident.jit(_weighted), trident.jit(lambda x, n: x * WEIGHTS[n])
+    x, numbers = torch.ones(4), [f"name {n * 29 % 64}" for n in range(64)]
     for n in numbers:
         many(x, n)
-    one(x, 3)
+    one(x, "name 3")
 
-    def seconds(function: Any, arguments: list[int]) -> float:
+    def seconds(function: Any, arguments: list[str]) -> float:
         start = time.perf_counter()
         for _ in range(20):
             for n in arguments:
                 function(x, n)
         return time.perf_counter() - start
 
-    ratios = [seconds(many, numbers) / seconds(one, [3] * 64) for _ in range(41)]
+    ratios = [seconds(many, numbers) / seconds(one, ["name 3"] * 64) for _ in range(41)]
     assert statistics.median(ratios) < 1.3

@@ -341,3 +341,17 @@ def test_views_of_a_new_instance_show_the_instance() -> None:
     for x in (ONE, ONE, ONE * 5, ONE * 5, ONE * 5, ONE):
         expected = f(x, [])
         assert jitted(x, [])[1:] == expected[1:]
+
+
+TENSOR_KEYED: dict[Any, int] = {torch.ones(2): 1, "a": 2, torch.ones(3): 3, 7: 4}
+
+
+def test_a_dict_with_keys_that_do_not_compare() -> None:
+    """A lookup compares keys of the same hash only."""
+    def lookup(key: Any) -> int:
+        return TENSOR_KEYED[key] + len(str(TENSOR_KEYED.get(None)))
+
+    jitted = trident.jit(lookup)
+    for key in (7, 7, "a", "a", next(iter(TENSOR_KEYED)), 7):
+        assert jitted(key) == lookup(key)
+    assert not trident.explain(jitted).aborts and entry_of(jitted).cell.hits >= 3

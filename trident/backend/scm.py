@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from trident.backend.dispatch import Dispatch
@@ -24,7 +25,7 @@ from trident.backend.lowering.lower import lower
 from trident.backend.native import engine, frame
 from trident.backend.native.fast import compile_fast
 from trident.backend.pins import PinTable
-from trident.backend.selection import Selection
+from trident.backend.selection import Selection, Test, tests_of
 from trident.ir.trace import GuardInfo, Trace
 
 Handler = Callable[[ExitSite, list[object], BaseException | None], object]
@@ -104,6 +105,11 @@ class HostProgram:
         return self._words([len(lowered.slot_kinds), ctypes.addressof(kinds), base, ctypes.addressof(self._words(states)),
                             id(self._handler), int(self.trace.parent is not None)])
 
+    @cached_property
+    def tests(self) -> list[Test]:
+        """What a decision tree may ask before this program is tried."""
+        return tests_of(self.trace)
+
     @property
     def llvm_ir(self) -> str:
         """The LLVM IR as it was given to LLVM."""
@@ -172,8 +178,8 @@ class SCM:
         newest_first = roots[::-1]
         selection, code = None, None
         if len(newest_first) > _LINEAR:
-            selection = Selection([program.trace for program in newest_first],
-                                  [f"root {n}" for n in reversed(range(len(newest_first)))])
+            names = [f"root {n}" for n in reversed(range(len(newest_first)))]
+            selection = Selection([program.tests for program in newest_first], names)
             code = engine.compile_ir(selection.text(), opt=1, name=f"trident.selection.{self.name}")
         dispatch.publish([program.address for program in newest_first], code)
         self.roots, self.selection, self._dispatch = roots, selection, dispatch

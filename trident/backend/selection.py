@@ -1,19 +1,22 @@
 """Selection: the native decision tree that says which of many specializations can answer a call.
 
 Without it a call tries one specialization after the other. The tree evaluates each guard that they share once, and branches where
-they differ: on an argument's type or identity, on the value of an int, on the outcome of a condition.
+they differ: on an argument's type or identity, on the value of a number or the hash of a str, on the outcome of a condition.
 
 Owns the tree and its code, `ptr select(ptr bound)`: the address of a list (a count, then numbers of specializations in the order in
 which to try them). What must hold: it only leaves out specializations of which a guard of the entry region fails, for they check their
 guards themselves; an expression is evaluated only after the guards that make it safe; nothing is changed and no Python code runs.
 
-May import: ir, backend.lowering.*, native.frame, native.pin_layout.
+May import: ir, backend.lowering.*, native.{dict_runtime,frame,pin_layout,torch_layouts}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from torch_mlir import ir
@@ -22,11 +25,15 @@ from trident.backend.lowering.analysis import STATE
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import LoweringError, rule_of
 from trident.backend.lowering.values import Op, Place, Value
-from trident.backend.native import frame, pin_layout, torch_layouts
+from trident.backend.native import dict_runtime, frame, pin_layout, torch_layouts
 from trident.ir.dialect import kind_of
 from trident.ir.ops import COMPARISONS, FLOAT_ARITHMETIC, INT_ARITHMETIC
 from trident.ir.trace import Trace
 
+_MIRRORED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+# Of a number, as the left or the right operand, with a constant.
+_COMPARISONS: Final = {f"trident.{c}_{kind}": (getattr(operator, c), getattr(operator, _MIRRORED.get(c, c)))
+                       for c in COMPARISONS for kind in ("int", "float")}
 # Operations that own nothing, change nothing and run no Python code.
 _OPERATIONS: Final = frozenset({
     "torch.constant.int", "torch.constant.float", "torch.constant.bool",
@@ -35,10 +42,14 @@ _OPERATIONS: Final = frozenset({
         "unbox_bool", "tuple_len", "tuple_item", "list_len", "dict_len", "rank", "size", "stride", "numel", "storage_offset", "dtype",
         "device_type", "device_index", "requires_grad", "is_contiguous", "grad_enabled", "inference_mode", "torch_function_modes",
         "truediv_int", "int_to_float", "float_to_int", "bool_to_int", "int_to_bool", "float_to_bool", "not",
-        *INT_ARITHMETIC, *FLOAT_ARITHMETIC, *(f"{c}_{kind}" for c in COMPARISONS for kind in ("int", "float")))),
-})
+        *INT_ARITHMETIC, *FLOAT_ARITHMETIC)),
+}) | _COMPARISONS.keys()
 _NAMES_CONSTANT: Final = frozenset(f"trident.{name}" for name in ("constant", "type_is", "is_constant", "str_is", "device_is"))
-_SWITCHES: Final = {"trident.type_is": "type", "trident.is_constant": "is", "trident.eq_int": "value"}
+# Comparisons of one subject with constants: which word of the subject tells them apart (`_Writer._subject`), and how the tree is printed.
+_SWITCHES: Final = {"trident.type_is": "type", "trident.is_constant": "is", "trident.str_is": "text", "trident.eq_int": "value",
+                    "trident.eq_float": "bits"}
+_SAID: Final = {"type": "type of", "is": "identity of", "text": "text in", "value": "value in", "bits": "value in",
+                "condition": "outcome of"}
 _NODES_PER_ROOT, _MORE_NODES = 8, 64
 
 Key = tuple[Any, ...]
@@ -54,17 +65,25 @@ class _Expression:
     operands: tuple[_Expression, ...]
     kind: str
     arguments: frozenset[int]
-    constant: int | None = None
+    constant: int | float | None = None
+
+
+def _anything(_: int | float) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
-class _Test:
-    """A guard: the switch or condition `key` on `subject` must give `value`."""
+class Test:
+    """A guard: the switch or condition `key` on `subject` must give `value`.
+
+    about: key of the number whose value alone decides it; admits: whether a value of that number passes the guard."""
 
     key: Key
     subject: _Expression
     value: int
     text: str
+    about: Key | None = None
+    admits: Callable[[int | float], bool] = _anything
 
 
 @dataclass(slots=True)
@@ -72,15 +91,14 @@ class _Node:
     """A branch of the tree, or a leaf (no test): the specializations to try."""
 
     roots: list[int]
-    test: _Test | None = None
+    test: Test | None = None
     cases: dict[int, _Node] = field(default_factory=dict)
     default: _Node | None = None
 
     def lines(self, names: Sequence[str], indent: str = "") -> list[str]:
         if self.test is None or self.default is None:
             return [f"{indent}try {', '.join(names[n] for n in self.roots) or 'none'}"]
-        what = {"type": "type of", "is": "identity of", "value": "value in"}.get(str(self.test.key[0]), "outcome of")
-        found = [f"{indent}{what}: {self.test.text}"]
+        found = [f"{indent}{_SAID[self.test.key[0]]}: {self.test.text}"]
         for number, case in enumerate(self.cases.values()):
             found += [f"{indent}  case {number}:", *case.lines(names, indent + "    ")]
         return [*found, f"{indent}  otherwise:", *self.default.lines(names, indent + "    ")]
@@ -92,7 +110,7 @@ def _attributes(trace: Trace, op: ir.Operation) -> tuple[Any, ...]:
     return tuple(str(op.attributes[n]) for n in range(len(op.attributes)))
 
 
-def _tests(trace: Trace) -> list[_Test]:
+def tests_of(trace: Trace) -> list[Test]:
     """The guards of a trace's entry region that the tree may evaluate, in order."""
     known: dict[ir.Value, _Expression] = {}
     for n, argument in enumerate(trace.block.arguments):
@@ -112,32 +130,56 @@ def _tests(trace: Trace) -> list[_Test]:
         elif op.name in _OPERATIONS and len(op.results) == 1:
             key = (op.name, *_attributes(trace, op), *(part.key for part in parts))
             arguments = frozenset().union(*(part.arguments for part in parts))
-            constant = int(op.attributes["value"].value) if op.name == "torch.constant.int" else None
+            constant = op.attributes["value"].value if op.name in ("torch.constant.int", "torch.constant.float") else None
             known[op.results[0]] = _Expression(key, trace, op, parts, kind_of(op.results[0]), arguments, constant)
     return tests
 
 
-def _test(condition: _Expression, expected: bool, text: str) -> _Test:
+def _test(condition: _Expression, expected: bool, text: str) -> Test:
     """A switch where one specialization wants one value and others want others, else the condition itself."""
     op = condition.mlir
-    if op is not None and expected and op.name in _SWITCHES:
-        if op.name != "trident.eq_int":
-            return _Test((_SWITCHES[op.name], condition.operands[0].key), condition.operands[0], condition.key[1], text)
-        for subject, other in (condition.operands, condition.operands[::-1]):
-            if other.constant is not None and subject.constant is None:
-                return _Test(("value", subject.key), subject, other.constant, text)
-    return _Test(("condition", condition.key), condition, int(expected), text)
+    kind = _SWITCHES.get(op.name) if op is not None and expected else None
+    if kind in ("type", "is"):
+        return Test((kind, condition.operands[0].key), condition.operands[0], condition.key[1], text)
+    if op is not None and kind == "text":
+        wanted = hash(condition.trace.constants[int(op.attributes["index"].value)])
+        return Test((kind, condition.operands[0].key), condition.operands[0], wanted, text)
+    about, admits = None, _anything
+    if op is not None and op.name in _COMPARISONS:
+        for subject, other, compare in zip(condition.operands, condition.operands[::-1], _COMPARISONS[op.name], strict=True):
+            if subject.constant is None and other.constant is not None:
+                about, admits = subject.key, partial(_admits, compare, other.constant, expected)
+                word = _word_of(other.constant)
+                if kind is not None and word is not None:
+                    return Test((kind, about), subject, word, text, about, admits)
+    return Test(("condition", condition.key), condition, int(expected), text, about, admits)
+
+
+def _admits(compare: Callable[[Any, Any], bool], constant: int | float, expected: bool, number: int | float) -> bool:
+    return compare(number, constant) is expected
+
+
+def _number_of(kind: str, word: int) -> int | float:
+    """The number behind the word of a switch."""
+    return struct.unpack("<d", struct.pack("<q", word))[0] if kind == "bits" else word
+
+
+def _word_of(number: int | float | None) -> int | None:
+    """The word that a run-time number has if and only if it equals this one; None where there is no such (zeros, NaN)."""
+    if type(number) is not float:
+        return None if number is None else int(number)
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits if number == number and number != 0.0 else None
 
 
 class Selection:
-    """The tree over some root traces, which have the numbers of their places in the sequence. names: how to print them."""
+    """The tree over some root traces, which have the numbers of their places in the sequence. tests: of each; names: how to print them."""
 
-    def __init__(self, traces: Sequence[Trace], names: Sequence[str] = ()) -> None:
-        self._names = names or [str(n) for n in range(len(traces))]
-        self._tests = [_tests(trace) for trace in traces]
-        self._wanted = [{test.key: test for test in tests} for tests in self._tests]
-        self._left = _NODES_PER_ROOT * len(traces) + _MORE_NODES
-        self.tree = self._build(list(range(len(traces))), frozenset())
+    def __init__(self, tests: Sequence[list[Test]], names: Sequence[str]) -> None:
+        self._names, self._tests = names, tests
+        self._wanted = [{test.key: test for test in found} for found in tests]
+        self._left = _NODES_PER_ROOT * len(tests) + _MORE_NODES
+        self.tree = self._build(list(range(len(tests))), frozenset())
 
     def __str__(self) -> str:
         return "\n".join(self.tree.lines(self._names))
@@ -150,10 +192,20 @@ class Selection:
         known |= {test.key}
         wanted = {n: self._wanted[n].get(test.key) for n in roots}
         values = dict.fromkeys(found.value for found in wanted.values() if found is not None)
-        cases = {value: self._build([n for n in roots if (found := wanted[n]) is None or found.value == value], known) for value in values}
+        suited = {value: [n for n in roots if (found := wanted[n]) is None or found.value == value] for value in values}
+        cases = {value: self._case(test, value, suited[value], known) for value in values}
         return _Node(roots, test, cases, self._build([n for n in roots if wanted[n] is None], known))
 
-    def _choose(self, roots: list[int], known: frozenset[Key]) -> _Test | None:
+    def _case(self, test: Test, value: int, roots: list[int], known: frozenset[Key]) -> _Node:
+        """What comes where a test gives this value. If that is a number, all other guards that it decides are known too."""
+        if test.about is None or test.key[0] == "condition":
+            return self._build(roots, known)
+        number = _number_of(test.key[0], value)
+        alike = {n: [other for other in self._tests[n] if other.about == test.about] for n in roots}
+        left = [n for n in roots if all(other.admits(number) for other in alike[n])]
+        return self._build(left, known.union(other.key for n in left for other in alike[n]))
+
+    def _choose(self, roots: list[int], known: frozenset[Key]) -> Test | None:
         """The test that divides best, or the first of those that must come before it."""
         found: dict[Key, dict[int, int]] = {}
         for n in roots:
@@ -166,8 +218,10 @@ class Selection:
             return None
         best = max(dividing, key=lambda key: dividing[key])  # the first of several
         first = next(n for n in roots if best in self._wanted[n])
+        chosen = self._wanted[first][best]
         for test in self._tests[first]:
-            if test.key == best or test.key not in known and test.subject.arguments & self._wanted[first][best].subject.arguments:
+            if test.key == best or test.key not in known and test.subject.arguments & chosen.subject.arguments \
+                    and (test.about is None or test.about != chosen.about):
                 return test
         return None
 
@@ -213,7 +267,7 @@ class _Writer(Function):
     def _leaf(self, roots: list[int]) -> None:
         self.line(f"ret ptr {self.constant([len(roots), *roots])}")
 
-    def _subject(self, test: _Test, placed: dict[Key, Value]) -> str:
+    def _subject(self, test: Test, placed: dict[Key, Value]) -> str:
         """What the test switches on, as an i64."""
         value = self._expression(test.subject, placed)
         match test.key[0]:
@@ -221,8 +275,13 @@ class _Writer(Function):
                 return self.value(f"ptrtoint ptr {self.load(self.object(value), pin_layout.OB_TYPE)} to i64")
             case "is":
                 return self.value(f"ptrtoint ptr {self.object(value)} to i64")
+            case "text":
+                dict_runtime.load()
+                return self.call(dict_runtime.STR_HASH, "i64", f"ptr {self.object(value)}")
             case "value":
                 return self.scalar(value)
+            case "bits":
+                return self.value(f"bitcast double {self.scalar(value)} to i64")
         return self.value(f"zext i1 {self.scalar(value)} to i64")
 
     def _expression(self, expression: _Expression, placed: dict[Key, Value]) -> Value:

@@ -151,10 +151,9 @@ def dict_get(rec: Recorder, a: Value, index: Value) -> Any:
             return rec.read_dict(obj, key, text)
         if rec.is_changed(obj):
             return NotModelled
-        for known, item in rec.dict_items(obj, rec.name_of(a)):
-            if known is key or known == key:
-                return item
-        return NULL
+        items = rec.dict_items(obj, rec.name_of(a))
+        found = dict.get(obj, key, NULL)  # the dict's own lookup: it compares keys of the same hash only
+        return next((item for _, item in items if item.obj is found), NULL)
     assert type(a) is Traced
     rec.type_of(a)
     at = rec.builder.constant_index(key)

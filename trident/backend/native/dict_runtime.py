@@ -2,8 +2,9 @@
 
 Owns `i1 trident_dict_keys_are(ptr dict, ptr tuple)` (the keys of an exact dict are, in order, the str of an exact tuple),
 `i1 trident_strings_are(ptr tuple, ptr tuple)` (the same of the items of a tuple, which it drops) and
-`i1 trident_str_is(ptr object, ptr str)` (an exact str that equals another). What must hold: they run no Python code (what is no
-exact str differs), and need the GIL.
+`i1 trident_str_is(ptr object, ptr str)` (an exact str that equals another) and
+`i64 trident_str_hash(ptr object)` (the hash of an exact str; of anything else -1, which no str has). What must hold: they run no
+Python code (what is no exact str differs), and need the GIL.
 
 May import: llvmlite (through emit), emit, engine, layouts.
 """
@@ -21,6 +22,7 @@ from trident.backend.native.emit import I1, I32, I64, NULL, PTR, i64
 KEYS_ARE: Final = "trident_dict_keys_are"
 STRINGS_ARE: Final = "trident_strings_are"
 STR_IS: Final = "trident_str_is"
+STR_HASH: Final = "trident_str_hash"
 
 
 @cache
@@ -28,6 +30,7 @@ def load() -> engine.Compiled:
     """Compile the functions and make them known."""
     m = emit.Module("trident.dict_runtime")
     _write_str_is(m)
+    _write_str_hash(m)
     f = m.function(KEYS_ARE, I1, [PTR, PTR])
     dictionary, expected = f.args
     no, yes = ir.Constant(I1, 0), ir.Constant(I1, 1)
@@ -47,7 +50,7 @@ def load() -> engine.Compiled:
     f.ret(yes)
     _write_strings_are(m)
     compiled = m.compile(opt=2)
-    for name in (KEYS_ARE, STRINGS_ARE, STR_IS):
+    for name in (KEYS_ARE, STRINGS_ARE, STR_IS, STR_HASH):
         engine.add_symbol(name, compiled.address(name))
     return compiled
 
@@ -77,3 +80,10 @@ def _write_str_is(m: emit.Module) -> None:
         with f.when(f.differ(f.call("PyUnicode_Compare", I32, found, wanted), emit.i32(0))):
             f.ret(ir.Constant(I1, 0))
     f.ret(ir.Constant(I1, 1))
+
+
+def _write_str_hash(m: emit.Module) -> None:
+    f = m.function(STR_HASH, I64, [PTR])
+    with f.when(f.differ(f.load(f.args[0], layouts.OB_TYPE), m.external_variable("PyUnicode_Type"))):
+        f.ret(i64(-1))
+    f.ret(f.call("PyObject_Hash", I64, f.args[0]))
