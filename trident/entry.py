@@ -101,7 +101,8 @@ class Entry:
     def __init__(self, function: FunctionType, options: Options) -> None:
         self.function, self.options = function, options
         self.name = function.__qualname__
-        self.cell = EntryCell()
+        self.code: CodeType = function.__code__  # that everything here is about
+        self.cell = EntryCell(code=id(self.code))
         self.specializations: list[Specialization] = []
         self.aborts: list[Abort] = []
         self.last_misses: deque[str] = deque(maxlen=16)
@@ -149,6 +150,10 @@ class Entry:
         if self.retired or self._sits_out() or not _recording.acquire(blocking=False):
             return
         try:
+            if function.__code__ is not self.code:  # it has been assigned: nothing that is known holds for it
+                self.reset()
+                self.code = function.__code__
+                self.cell.code = id(self.code)
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
             call.complaint = self._check_limits()

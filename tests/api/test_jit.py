@@ -397,3 +397,22 @@ print("layout", __import__("trident.backend.native.keys").backend.native.keys.cu
 def test_nobody_sees_what_trident_tries_out(modes: bool) -> None:
     """The first function of a process is jitted and called where somebody watches, or inside of a forward-AD level."""
     assert "layout True" in _python(f"MODES = {modes}\n{_OBSERVED}")
+
+
+def test_code_that_is_assigned() -> None:
+    """With fewer parameters, more of them and other kinds; what was compiled for the old code reads none of the new one's arguments."""
+
+    def f(x, unused, y, *rest):  # type: ignore[no-untyped-def]
+        return x + y[0] + rest[0].sum()
+
+    codes = [f.__code__, (lambda x: x * 2).__code__, (lambda x, y: x - y).__code__, (lambda: 3).__code__,
+             (lambda x, unused, y, rest: (x, y, rest)).__code__, f.__code__]
+    jitted, x = trident.jit(f), torch.ones(2)
+    for code in codes:
+        jitted.__code__ = code
+        count = 3 if code is codes[0] else code.co_argcount
+        arguments = [x, 1, (x, x), x][: count + bool(code.co_flags & 4)]
+        for _ in range(3):
+            assert repr(jitted(*arguments)) == repr(f(*arguments))
+        told = trident.explain(jitted)
+        assert told.hits == 2 and not told.aborts

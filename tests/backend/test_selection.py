@@ -238,3 +238,29 @@ def test_a_hit_among_64_costs_little_more_than_among_one() -> None:
 
     ratios = [seconds(many, numbers) / seconds(one, ["name 3"] * 64) for _ in range(41)]
     assert statistics.median(ratios) < 1.3
+
+
+def _of_bools_and_ints(a: Any, b: Any) -> Any:
+    smaller, larger = min(a, b), max(a, b)
+    return smaller, larger, a or b
+
+
+def test_a_test_comes_after_those_that_make_it_safe_and_those_that_make_them_safe() -> None:
+    jitted = trident.jit(_of_bools_and_ints)
+    values = [0, 1, -2, 2**63, 10**25, 0.5, -0.0, True, False]
+    for a, b in itertools.product(values, values):
+        assert repr(jitted(a, b)) == repr(_of_bools_and_ints(a, b))
+
+
+def _branches_on_a_tensor_or_not(flag: Any, x: Any) -> Any:
+    if isinstance(x, torch.Tensor) and x.shape[0] > flag:
+        return 1 if flag else 2
+    return 3 if flag else 4
+
+
+def test_no_test_reads_what_is_no_tensor() -> None:
+    jitted = trident.jit(_branches_on_a_tensor_or_not)
+    values = [torch.ones(1), torch.ones(0), 1, "text", None, [1], 2.5, (), object()]
+    for _ in range(3):
+        for flag, x in itertools.product((True, False, 0, 3), values):
+            assert jitted(flag, x) == _branches_on_a_tensor_or_not(flag, x)

@@ -205,3 +205,25 @@ def test_training_records_autograd():
     net.zero_grad()
     loss(torch.ones(2, 4)).backward()
     assert torch.equal(grads[0], net.blocks[0].up.weight.grad)
+
+
+def test_hooks_that_change_places():
+    module = nn.ReLU()
+    first = module.register_forward_hook(lambda module, args, out: out * 2)
+
+    def called(x):
+        return module(x), list(module._forward_hooks)
+
+    driver, x = Driver(called), torch.ones(2)
+    for n in range(3):
+        assert same(driver(x), called(x))
+        module.register_forward_hook(lambda module, args, out, n=n: out + n, prepend=True)
+        assert same(driver(x), called(x))
+    hits = driver.hits
+    assert same(driver(x), called(x)) and driver.hits == hits + 1
+    module._forward_hooks.move_to_end(first.id)  # as it is
+    assert same(driver(x), called(x)) and driver.hits == hits + 2
+    module._forward_hooks.move_to_end(first.id, last=False)
+    for _ in range(2):
+        assert same(driver(x), called(x))
+    assert driver.hits == hits + 3

@@ -62,7 +62,7 @@ define ptr @call_first_with_second(ptr %bound) {
 
 
 def made(function: FunctionType, miss: Callable[[tuple[Any, ...]], object] | None = None, dispatch: str = "") -> Any:
-    cell = EntryCell()
+    cell = EntryCell(code=id(function.__code__))
     if dispatch:
         cell.dispatch = NATIVE.address(dispatch)
     native = make_callable(function, cell, miss or (lambda bound: ("miss", *bound)))
@@ -493,10 +493,10 @@ def test_weak_references_and_cycles() -> None:
 
 
 def test_cell_by_address() -> None:
-    cell = EntryCell(NATIVE.address("first"))
+    cell = EntryCell(NATIVE.address("first"), code=id(simple.__code__))
     native = make_callable(simple, cell.address, lambda bound: bound)
     assert native(1, 2) == 1
-    assert (native._entry_address, cell.hits, ctypes.sizeof(cell)) == (cell.address, 1, 40)
+    assert (native._entry_address, cell.hits, ctypes.sizeof(cell)) == (cell.address, 1, 48)
 
 
 def test_many_callables_do_not_leak() -> None:

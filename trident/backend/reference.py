@@ -178,6 +178,12 @@ def _add_traceback(run: Run, op: mlir.Operation, error: BaseException) -> None:
     exceptions.add_traceback(error, code, globals_, _attr(op, "lasti"), _attr(op, "line"))  # type: ignore[arg-type]
 
 
+def _keys_are(keys: tuple[object, ...], expected: Any) -> bool:
+    """Whether keys are the expected ones; what is no str is so by identity."""
+    return len(keys) == len(expected) and all(a is b or type(a) is str and type(b) is str and a == b
+                                              for a, b in zip(keys, expected, strict=True))
+
+
 def _inside(container: Any, index: int) -> int:
     if not 0 <= index < len(container):
         raise _Leave("the index is outside")
@@ -249,7 +255,7 @@ _OBJECT: dict[str, Callable[..., object]] = {
     "dict_len": lambda run, op, x: len(x),
     "dict_has": lambda run, op, x: _constant(run, op) in x,
     "dict_keys_are": lambda run, op, x: tuple(x) == _constant(run, op) and all(type(k) is str for k in x),
-    "odict_keys_are": lambda run, op, x: tuple(x) == _constant(run, op) and all(type(k) is str for k in x),
+    "odict_keys_are": lambda run, op, x: _keys_are(tuple(x), _constant(run, op)),
     "dict_item": lambda run, op, x: x[_constant(run, op)],
 }
 

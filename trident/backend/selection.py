@@ -217,13 +217,21 @@ class Selection:
         if not dividing:
             return None
         best = max(dividing, key=lambda key: dividing[key])  # the first of several
-        first = next(n for n in roots if best in self._wanted[n])
-        chosen = self._wanted[first][best]
-        for test in self._tests[first]:
-            if test.key == best or test.key not in known and test.subject.arguments & chosen.subject.arguments \
-                    and (test.about is None or test.about != chosen.about):
-                return test
-        return None
+        return self._with_what_it_needs(next(n for n in roots if best in self._wanted[n]), best, known)
+
+    def _with_what_it_needs(self, root: int, best: Key, known: frozenset[Key]) -> Test:
+        """The first unknown one of a root's tests that make this one safe to evaluate, those that make them safe included, or itself.
+
+        Those about the same number are as safe as it is."""
+        chosen = self._wanted[root][best]
+        about, arguments = chosen.about, chosen.subject.arguments
+        tests = self._tests[root]
+        for test in reversed(tests[: next(n for n, test in enumerate(tests) if test.key == best)]):
+            if test.subject.arguments & arguments and (about is None or test.about != about):
+                arguments |= test.subject.arguments
+                if test.key not in known:
+                    chosen = test
+        return chosen
 
     def text(self) -> str:
         """The LLVM IR of `select`."""

@@ -34,13 +34,15 @@ class EntryCell(ctypes.Structure):
     flags     DISABLED: calls run in the interpreter
     busy      the thread state in which `miss` is running; calls from there that dispatch does not answer (the function calls
               itself) run in the interpreter, without a frame of Trident in between
+    code      address of the code object that dispatch answers for: a callable whose function has been given another one misses
+              before dispatch reads arguments that the new code may not have
 
     The words may be written from Python at any time that the GIL is held. Whoever puts an address into `dispatch` keeps the code
     alive until it has been replaced and nobody is inside it.
     """
 
     _fields_ = (("dispatch", ctypes.c_uint64), ("hits", ctypes.c_uint64), ("misses", ctypes.c_uint64), ("flags", ctypes.c_uint64),
-                ("busy", ctypes.c_uint64))
+                ("busy", ctypes.c_uint64), ("code", ctypes.c_uint64))
 
     @property
     def address(self) -> int:
@@ -48,7 +50,7 @@ class EntryCell(ctypes.Structure):
 
 
 DISABLED = 1
-CELL_DISPATCH, CELL_HITS, CELL_MISSES, CELL_FLAGS, CELL_BUSY = 0, 8, 16, 24, 32
+CELL_DISPATCH, CELL_HITS, CELL_MISSES, CELL_FLAGS, CELL_BUSY, CELL_CODE = 0, 8, 16, 24, 32, 40
 
 MISS_SYMBOL = "trident_miss"
 engine.add_symbol(MISS_SYMBOL, MISS_ADDRESS)
@@ -168,9 +170,11 @@ def _define_run(module: Module) -> None:
     cell = f.load(this, CELL)
     with f.when(f.call(room.FULL, I1, f.call("PyThreadState_Get", PTR)), likely=False):
         f.ret(NULL)
-    answer = emit_dispatch(f, cell, bound)
-    result = f.variable(answer)
-    with f.when(f.equal(answer, module.external_variable(MISS_SYMBOL)), likely=False):
+    miss = module.external_variable(MISS_SYMBOL)
+    result = f.variable(miss)
+    with f.when(f.equal(f.load(f.load(this, FUNCTION), module.layout.function_code), f.load(cell, CELL_CODE)), likely=True):
+        f.store(emit_dispatch(f, cell, bound), result)
+    with f.when(f.equal(f.load(result), miss), likely=False):
         f.store(f.call(MISSED, PTR, cell, f.load(this, ON_MISS), bound, count), result)
     final = f.load(result)
     with f.when(f.is_null(final), likely=False):
