@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
@@ -15,12 +14,12 @@ from typing import Any
 
 import torch
 
-from trident import log
+from trident import entries, log
 from trident import options as options_module
-from trident.backend.native.callable import EntryCell, callable_type, make_callable
+from trident.backend.native.callable import callable_type, make_callable
 from trident.backend.native.evaluator import FrameHook
+from trident.backend.native.verdicts import Apart, Whole
 from trident.boundary import answer
-from trident.capture import wanted
 from trident.entry import Entry, all_entries
 from trident.frontend.recorder import describe_fault
 from trident.ir.codes import OfCode
@@ -48,7 +47,7 @@ def jit(target: Any = None, /, **options: Any) -> Any:
         return functools.partial(jit, **options)
     chosen = options_module.make(**options)
     why = _off()
-    return _jit(target, (lambda function, options: _inert(function, why)) if why else _callable, chosen, why)
+    return _jit(target, (lambda function, options: _inert(function, why)) if why else _shared, chosen, why)
 
 
 def _check(target: Any) -> None:
@@ -77,7 +76,8 @@ def _jit(target: Any, make: Callable[[FunctionType, Options], Any], options: Opt
     if isinstance(target, torch.nn.Module):
         from trident.modules import inert_module, jit_module
 
-        return inert_module(target, options, why) if why else jit_module(target, options, make)
+        # Its function is `nn.Module.__call__`, which is not this module's alone: nothing to share.
+        return inert_module(target, options, why) if why else jit_module(target, lambda f: _callable(f, Entry(f, options)), options)
     return make(target, options)
 
 
@@ -96,9 +96,12 @@ def _off() -> str:
     return "TRIDENT_DISABLE is set" if options_module.disabled() else _warn_unsupported()
 
 
-def _callable(function: FunctionType, options: Options) -> Any:
-    """A native callable for a function, with an entry of its own."""
-    entry = Entry(function, options)
+def _shared(function: FunctionType, options: Options) -> Any:
+    """A native callable for a function, with the entry that frame_hook finds for it."""
+    return _callable(function, entries.of_callable(function, options))
+
+
+def _callable(function: FunctionType, entry: Entry) -> Any:
     made = make_callable(function, entry.cell, entry.miss, _callable_type())
     made.__dict__["_trident_entry"] = entry
     return made
@@ -121,9 +124,9 @@ def entry_of(target: Any) -> Entry:
         if isinstance(entry, Entry):
             return entry
     if isinstance(target, FunctionType):
-        hooked = _hooked.get(id(target.__code__))
-        if hooked is not None:
-            return hooked
+        entry = entries.of_function(target)
+        if entry is not None:
+            return entry
     raise TypeError(f"{target!r} is not jitted and no frame_hook has captured it; decorate it with @trident.jit")
 
 
@@ -151,7 +154,7 @@ def explain(target: Any) -> Explanation:
         function = type(target).forward
     if isinstance(function, FunctionType):
         code = function.__code__
-        why = _reason_off(target) or ("" if is_jitted(target) or id(code) in _hooked else _off())
+        why = _reason_off(target) or ("" if is_jitted(target) or entries.of_function(function) else _off())
         if why:
             return nothing_of(function.__qualname__, code, f"off, runs eagerly: {why}")
         undecided = _undecided.get(code)
@@ -175,26 +178,13 @@ def stats() -> dict[str, int]:
     }
 
 
-_hooked: dict[int, Entry] = {}
-"""Entries made by frame_hook, by id of the code object (which the entry's function keeps alive)."""
 _undecided: OfCode[str] = OfCode()
 """Code objects that frame_hook leaves to CPython because looking at them failed, and why."""
-_hooked_lock = threading.Lock()
 
 
-def _decide(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable[[tuple[Any, ...]], object]] | None:
-    """Whether a frame that the evaluator sees for the first time is captured."""
-    return answer(lambda: _verdict(code, function), None, lambda error: _note_undecided(code, error))  # type: ignore[no-any-return]
-
-
-def _verdict(code: CodeType, function: FunctionType) -> tuple[EntryCell, Callable[[tuple[Any, ...]], object]] | None:
-    if not wanted(code, function):
-        return None
-    with _hooked_lock:
-        if id(code) not in _hooked:
-            _hooked[id(code)] = Entry(function, options_module.make())
-        entry = _hooked[id(code)]
-    return entry.cell, entry.miss_of_frame
+def _decide(code: CodeType, function: FunctionType) -> Whole | Apart:
+    """Whether and where a frame that the evaluator sees for the first time is captured."""
+    return answer(lambda: entries.of_frame(code, function), None, lambda error: _note_undecided(code, error))  # type: ignore[no-any-return]
 
 
 def _note_undecided(code: CodeType, error: Exception) -> None:

@@ -23,7 +23,7 @@ from trident import log
 from trident.backend import passes
 from trident.backend.exits import ExitSite
 from trident.backend.native import tools
-from trident.backend.native.callable import DISABLED, EntryCell
+from trident.backend.native.callable import DISABLED, LEFT, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.jumps import Jump, run
 from trident.backend.native.resume import call
@@ -115,6 +115,7 @@ class Entry:
         self.strangers = 0  # misses in a row because an argument was another object
         self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
+        self.serves_others = False  # it has missed for another function of the same code, too
         self.retired = ""  # why the function is left to CPython, "" while it is not
         # Of the last recording whose trace would not have applied to its own next call: objects by number of the argument, opaque calls.
         self._unpublished: tuple[dict[Any, object], int] = ({}, 0)
@@ -136,6 +137,7 @@ class Entry:
         function: the one that is called, where it is another of the same code (a closure that a frame hook has captured).
         """
         called = function or self.function
+        self.serves_others |= called is not self.function
         call = UsersCall(lambda: self._leave(called, bound))
         result = carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
         return run(result) if type(result) is Jump else result
@@ -249,7 +251,7 @@ class Entry:
         if self.retired or not answer(lambda: reaches_tensors(bound), False):
             self.without_tensors += 1
             if self.without_tensors >= _LOOKS and not self.specializations:
-                self.cell.flags |= DISABLED
+                self.cell.flags |= LEFT
             return LEAVE_FRAME
         assert isinstance(function, FunctionType)
         return self.miss(bound, function)
@@ -361,6 +363,7 @@ class Entry:
         timing = Timing(record_ms, *(1e3 * seconds for seconds in (passed - start, program.lowering_seconds, llvm, published)))
         self.failed = self.raised = 0
         self._unpublished = {}, 0
+        self.cell.flags &= ~LEFT  # calls of the function's callable had tensors
         self.specializations.append(Specialization(trace, program, timing, outcome.identified))
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
                             f"record {timing.record:.1f} ms, compile {timing.compile:.1f} ms")
@@ -443,13 +446,13 @@ class Entry:
     def reset(self) -> None:
         """Forget everything compiled and counted."""
         self.forget()
-        self.cell.flags &= ~DISABLED
+        self.cell.flags &= ~(DISABLED | LEFT)
         self.aborts.clear()
         self.last_misses.clear()
         self.options.demoted.clear()
         self.options.generalised.clear()
         self.fixed.clear()
-        self.failed = self.skip = self.raised = self.strangers = self.side_exits = 0
+        self.failed = self.skip = self.raised = self.strangers = self.side_exits = self.without_tensors = 0
         self.retired = ""
         self.cell.hits = self.cell.misses = self.hits_seen = 0
 

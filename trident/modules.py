@@ -19,10 +19,10 @@ import torch
 from trident.options import Options
 
 
-def jit_module(module: torch.nn.Module, options: Options, make: Callable[[FunctionType, Options], Any]) -> torch.nn.Module:
-    """A module of a subclass of type(module) that shares the module's state; `make` jits a function."""
+def jit_module(module: torch.nn.Module, make: Callable[[FunctionType], Any], options: Options) -> torch.nn.Module:
+    """A module of a subclass of type(module) that shares the module's state; `make` jits a function for this module."""
     original: Any = type(module)
-    native = make(original.__call__, options)
+    native = make(original.__call__)
     return _sharing(module, options, {
         # A staticmethod: the slot finds a plain native callable with the original module bound, and makes no frame.
         "__call__": staticmethod(MethodType(native, module)),

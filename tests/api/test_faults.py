@@ -74,8 +74,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "backend.triton.specialize:plan_of": ("launches",),
     # the frame hook
     "api:_installed_hook": ("hooked",),
-    "api:_verdict": ("hooked",),
-    "capture:wanted": ("hooked",),
+    "entries:of_frame": ("hooked",),
+    "entries:wanted": ("hooked",),
     "capture:reaches_tensors": ("hooked",),
     # noting the fault itself
     "log:write": ("roots", "bridges", "exceptions", "launches", "hooked"),
@@ -139,7 +139,7 @@ def test_the_hooks_decision() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
-    with fault("capture:wanted"), trident.frame_hook():
+    with fault("entries:wanted"), trident.frame_hook():
         assert function(X).equal(X + 1)
     assert "left to CPython" in trident.explain(function).status and "injected" in trident.explain(function).status
 

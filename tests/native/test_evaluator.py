@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from trident.backend.native import engine, evaluator, layouts
-from trident.backend.native.callable import DISABLED, EntryCell
+from trident.backend.native import engine, evaluator, layouts, verdicts
+from trident.backend.native.callable import DISABLED, LEFT, EntryCell, make_callable
 from trident.backend.native.evaluator import FrameHook, count_frames, suppressed
 from trident.backend.native.resume import resume
+from trident.backend.native.verdicts import OPEN, Apart, OfOne, reconsider
 from trident.errors import TridentError
 from trident.ir.trace import Frame
 
@@ -86,7 +87,7 @@ class Capture:
     """A hook that captures given functions, with a dispatch of NATIVE or none."""
 
     def __init__(self, *functions: FunctionType, dispatch: str = "", miss: Callable[[tuple[Any, ...]], object] | None = None) -> None:
-        self.cells = {f.__code__: EntryCell(NATIVE.address(dispatch) if dispatch else 0) for f in functions}
+        self.cells = {f.__code__: EntryCell(NATIVE.address(dispatch) if dispatch else 0, code=id(f.__code__)) for f in functions}
         self.asked: list[CodeType] = []
         self.miss = miss or (lambda bound: ("miss", *bound[:-1]))  # the last one is the function
         self.hook = FrameHook(self.decide)
@@ -174,6 +175,15 @@ def test_disabled_cell() -> None:
         capture.cell(target).flags = DISABLED
         assert target(1)[0] == "python"
         capture.cell(target).flags = 0
+        assert target(1) == 1
+
+
+def test_dispatch_for_other_code() -> None:
+    """A cell whose dispatch was compiled for another code object: its dispatch is not entered."""
+    with Capture(target, dispatch="first") as capture:
+        capture.cell(target).code = id(user.__code__)
+        assert target(1) == ("miss", 1, 2, 3, (), {})
+        capture.cell(target).code = id(target.__code__)
         assert target(1) == 1
 
 
@@ -326,7 +336,7 @@ def test_frames_during_a_hit_are_captured() -> None:
     def run(callback):
         raise AssertionError
 
-    inner_cell, run_cell = EntryCell(), EntryCell(NATIVE.address("call_first"))
+    inner_cell, run_cell = EntryCell(), EntryCell(NATIVE.address("call_first"), code=id(run.__code__))
     verdicts = {inner.__code__: (inner_cell, lambda bound: "missed"), run.__code__: (run_cell, len)}
     with FrameHook(lambda code, function: verdicts.get(code)):
         assert run(inner) == "missed"
@@ -469,6 +479,146 @@ def test_resume_below_other_evaluators() -> None:
         set_slot(DEFAULT)
 
 
+# ------------------------------------------------------------------------------------------------------------ verdicts by function
+
+
+class Owner:
+    """Stands for what serves one function."""
+
+    def __init__(self, function: FunctionType, dispatch: str = "") -> None:
+        self.function = function
+        self.cell = EntryCell(NATIVE.address(dispatch) if dispatch else 0, code=id(function.__code__))
+
+    def verdict(self, answer: object) -> OfOne:
+        return OfOne(self.function, weakref.ref(self), self.cell, lambda frame: answer)
+
+
+def closures(count: int) -> list[Any]:
+    def make(n):
+        def inner(a):
+            return n
+        return inner
+
+    return [make(n) for n in range(count)]
+
+
+def test_verdicts_by_function() -> None:
+    one, two, three, four = closures(4)
+    owners = [Owner(one), Owner(two, dispatch="first")]
+    others: list[Any] = [OPEN]
+    asked: list[Any] = []
+
+    def decide(code: CodeType, function: FunctionType) -> Any:
+        if code is not one.__code__:
+            return None
+        asked.append(function)
+        if function is three:
+            others[0] = EntryCell(), lambda frame: "others"
+        return Apart([owner.verdict(n) for n, owner in enumerate(owners)], others[0])
+
+    with FrameHook(decide):
+        assert [one(5), two(5), one(6)] == [0, 5, 0] and asked == [one], "one question answers for all that have a verdict"
+        assert [three(5), four(5), one(5), two(6)] == ["others", "others", 0, 6] and asked == [one, three]
+        owners[0].cell.flags = LEFT
+        assert one(5) == 0 and owners[0].cell.misses == 3
+        del owners[0]
+        gc.collect()
+        assert one(5) == "others" and asked == [one, three, one], "its owner is gone, so the hook was asked again"
+        assert two(5) == 5 and asked == [one, three, one]
+
+
+def test_others_are_left_to_cpython() -> None:
+    one, two = closures(2)
+    owner = Owner(one, dispatch="first")
+    with FrameHook(lambda code, function: Apart([owner.verdict(0)], None) if code is one.__code__ else None):
+        assert [one("a"), two("b")] == ["a", 1]
+
+
+def test_a_verdict_keeps_neither_the_function_nor_its_owner() -> None:
+    (one,) = closures(1)
+    owners = [Owner(one, dispatch="first")]
+    gone = weakref.ref(one), weakref.ref(owners[0])
+    with FrameHook(lambda code, function: Apart([o.verdict(0) for o in owners], OPEN) if code.co_name == "inner" else None):
+        assert one("a") == "a"
+        owners.clear()
+        del one
+        gc.collect()
+        assert [reference() for reference in gone] == [None, None]
+
+
+def test_the_owner_stays_while_a_frame_is_in_native_code() -> None:
+    def run(callback):
+        raise AssertionError
+
+    owners = [Owner(run, dispatch="call_first")]
+    gone = weakref.ref(owners[0])
+
+    def callback():
+        owners.clear()
+        reconsider(run.__code__)
+        gc.collect()
+        return gone() is not None
+
+    with FrameHook(lambda code, function: Apart([owner.verdict(0) for owner in owners], OPEN) if code is run.__code__ else None):
+        assert run(callback)
+        assert gone() is None
+
+
+def test_the_owner_stays_while_its_miss_runs() -> None:
+    (one,) = closures(1)
+    owners = [Owner(one)]
+    gone = weakref.ref(owners[0])
+
+    def miss(frame):
+        owners.clear()
+        gc.collect()
+        return gone() is not None
+
+    def decide(code: CodeType, function: FunctionType) -> Any:
+        return Apart([OfOne(one, weakref.ref(o), o.cell, miss) for o in owners], None) if code is one.__code__ else None
+
+    with FrameHook(decide):
+        assert one(1) is True
+        assert gone() is None and one(1) == 0
+
+
+def test_a_frame_that_its_callable_leaves_to_the_interpreter() -> None:
+    """A callable and a hook share a cell: a call that the callable has missed does not miss again as a frame."""
+    (one,) = closures(1)
+    cell = EntryCell()
+    native = make_callable(one, cell, lambda bound: one(*bound))
+    with FrameHook(lambda code, function: (cell, lambda bound: "captured") if code is one.__code__ else None):
+        assert native(1) == 0 and cell.misses == 1
+        assert one(1) == "captured" and cell.misses == 2
+        cell.flags = LEFT
+        assert native(1) == 0 and cell.misses == 3 and one(1) == 0 and cell.misses == 3
+
+
+def test_reconsidered_while_it_is_decided() -> None:
+    (one,) = closures(1)
+    answers = [(EntryCell(), lambda bound: "old"), (EntryCell(), lambda bound: "new")]
+
+    def decide(code: CodeType, function: FunctionType) -> Any:
+        if code is not one.__code__:
+            return None
+        answer = answers.pop(0)
+        if answers:
+            reconsider(code)
+        return answer
+
+    with FrameHook(decide):
+        assert [one(1), one(1), one(1)] == ["old", "new", "new"], "what was changed meanwhile holds for this frame only"
+    assert not answers
+
+
+def test_reconsidering_costs_nothing_where_nobody_has_looked() -> None:
+    code = compile("1", "never seen", "eval")
+    reconsider(code)
+    reference = weakref.ref(code)
+    del code
+    assert reference() is None
+
+
 # --------------------------------------------------------------------------------------------------------------------- tools
 
 
@@ -572,9 +722,9 @@ def test_code_with_extra_data_of_others_only() -> None:
     request.restype, request.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p]
     set_extra = getattr(ctypes.pythonapi, layout.set_code_extra)
     set_extra.restype, set_extra.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p]
-    evaluator._code_extra_index()
+    verdicts.code_extra_index()
     other = request(None)
-    assert other > evaluator._code_extra_index()
+    assert other > verdicts.code_extra_index()
     code = compile("1", "other", "eval")
     assert set_extra(code, other, 1) == 0
     reference = weakref.ref(code)

@@ -30,6 +30,11 @@ class OfCode(Generic[Value]):
         key, entries = id(code), self._entries
         entries[key] = weakref.ref(code, lambda _: entries.pop(key, None)), value
 
+    def pop(self, code: CodeType) -> Value | None:
+        """Take the value of a code object out of the table."""
+        found = self._entries.pop(id(code), None)
+        return None if found is None else found[1]
+
     def __len__(self) -> int:
         return len(self._entries)
 

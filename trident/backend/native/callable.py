@@ -31,11 +31,11 @@ class EntryCell(ctypes.Structure):
               MISS_ADDRESS when no specialization answers; then nothing may have happened yet.
     hits      calls that dispatch answered, with a result or an exception
     misses    calls that went to the `miss` callable
-    flags     DISABLED: calls run in the interpreter
+    flags     DISABLED: calls run in the interpreter. LEFT: frames that a hook comes across do, calls of a native callable do not.
     busy      the thread state in which `miss` is running; calls from there that dispatch does not answer (the function calls
               itself) run in the interpreter, without a frame of Trident in between
-    code      address of the code object that dispatch answers for: a callable whose function has been given another one misses
-              before dispatch reads arguments that the new code may not have
+    code      address of the code object that dispatch answers for: calls and frames of a function that has been given another one
+              miss before dispatch reads arguments that the new code may not have
 
     The words may be written from Python at any time that the GIL is held. Whoever puts an address into `dispatch` keeps the code
     alive until it has been replaced and nobody is inside it.
@@ -49,7 +49,7 @@ class EntryCell(ctypes.Structure):
         return ctypes.addressof(self)
 
 
-DISABLED = 1
+DISABLED, LEFT = 1, 2
 CELL_DISPATCH, CELL_HITS, CELL_MISSES, CELL_FLAGS, CELL_BUSY, CELL_CODE = 0, 8, 16, 24, 32, 40
 
 MISS_SYMBOL = "trident_miss"
@@ -120,12 +120,13 @@ def define_missed(module: Module) -> None:
     f.ret(result)
 
 
-def emit_dispatch(f: Function, cell: ir.Value, bound: ir.Value) -> ir.Value:
-    """Call dispatch where there is one: its answer, or the miss marker. Counts hits, and the depth of recursion as a frame would."""
+def emit_dispatch(f: Function, cell: ir.Value, code: ir.Value, bound: ir.Value) -> ir.Value:
+    """Call dispatch where there is one for this code object: its answer, or the miss marker. Counts hits, and the depth of recursion
+    as a frame would."""
     miss = f.module.external_variable(MISS_SYMBOL)
     answer = f.variable(miss)
     dispatch = f.load(cell, CELL_DISPATCH)
-    with f.when(f.not_null(dispatch), likely=True):
+    with f.when(f.b.and_(f.not_null(dispatch), f.equal(f.load(cell, CELL_CODE), code)), likely=True):
         where = f.module.variable("trident.where", I64)  # an empty C string
         deep = f.variable(f.call("Py_EnterRecursiveCall", I32, where))
         if f.module.layout.tstate_c_recursion_remaining >= 0:
@@ -170,11 +171,9 @@ def _define_run(module: Module) -> None:
     cell = f.load(this, CELL)
     with f.when(f.call(room.FULL, I1, f.call("PyThreadState_Get", PTR)), likely=False):
         f.ret(NULL)
-    miss = module.external_variable(MISS_SYMBOL)
-    result = f.variable(miss)
-    with f.when(f.equal(f.load(f.load(this, FUNCTION), module.layout.function_code), f.load(cell, CELL_CODE)), likely=True):
-        f.store(emit_dispatch(f, cell, bound), result)
-    with f.when(f.equal(f.load(result), miss), likely=False):
+    answer = emit_dispatch(f, cell, f.load(f.load(this, FUNCTION), module.layout.function_code), bound)
+    result = f.variable(answer)
+    with f.when(f.equal(answer, module.external_variable(MISS_SYMBOL)), likely=False):
         f.store(f.call(MISSED, PTR, cell, f.load(this, ON_MISS), bound, count), result)
     final = f.load(result)
     with f.when(f.is_null(final), likely=False):

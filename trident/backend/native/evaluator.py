@@ -1,11 +1,10 @@
 """The evaluator (PEP 523): frames of ordinary functions captured at their entry.
 
-Owns the interpreter's evaluator slot while a hook is installed, the per-thread switch, and the verdict on each code object. What
-must hold: only frames of threads in which a hook is active are looked at; every frame that is not captured goes on to the
-evaluator that was there before; a captured frame runs none of its instructions, and CPython clears and pops it as after any other
-call.
+Owns the interpreter's evaluator slot while a hook is installed and the per-thread switch. What must hold:
+only frames of threads in which a hook is active are looked at; every frame that is not captured goes on to the evaluator that was
+there before; a captured frame runs none of its instructions, and CPython clears and pops it as after any other call.
 
-May import: llvmlite through emit, layouts, callable (entry cells), tracebacks.
+May import: llvmlite through emit, layouts, callable (entry cells), verdicts, tracebacks.
 
 Chaining. Each evaluator function that we put into the slot has the one that it found there built in, so a chain never turns. The
 one exception: a foreign evaluator that we forward to may meanwhile have put itself on top of us and have us as its predecessor;
@@ -26,27 +25,13 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from types import CodeType, FunctionType, TracebackType
-from typing import Any, Protocol
+from typing import Any
 
-from trident.backend.native import binding, engine, layouts, room, tools, tracebacks, tracing
+from trident.backend.native import binding, engine, layouts, room, tools, tracebacks, tracing, verdicts
 from trident.backend.native import callable as native_callable
-from trident.backend.native.callable import CELL_FLAGS, DISABLED, MISS_SYMBOL, EntryCell
+from trident.backend.native.callable import CELL_BUSY, CELL_FLAGS, DISABLED, LEFT, MISS_SYMBOL
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
-
-Miss = Callable[[tuple[Any, ...]], object]
-
-
-class Captured(Protocol):
-    """What captures the frames of a code object; kept alive as long as the code is captured by it."""
-
-    @property
-    def cell(self) -> EntryCell: ...
-
-    @property
-    def miss(self) -> Miss: ...
-
-
-Decide = Callable[[CodeType, FunctionType], Captured | tuple[EntryCell, Miss] | None]
+from trident.backend.native.verdicts import Decide
 
 
 class _Thread(ctypes.Structure):
@@ -55,12 +40,6 @@ class _Thread(ctypes.Structure):
     _fields_ = (("next", ctypes.c_void_p), ("tstate", ctypes.c_void_p), ("id", ctypes.c_uint64), ("active", ctypes.c_int64),
                 ("suppressed", ctypes.c_int64), ("frames", ctypes.c_uint64), ("consult", ctypes.c_void_p),
                 ("hook", ctypes.c_uint64), ("counting", ctypes.c_int64))
-
-
-class _Record(ctypes.Structure):
-    """The verdict on a code object, kept in its extra data and freed with it. No cell: left to CPython."""
-
-    _fields_ = (("hook", ctypes.c_uint64), ("cell", ctypes.c_void_p), ("miss", ctypes.c_void_p), ("owner", ctypes.c_void_p))
 
 
 class _LeaveFrame:
@@ -74,7 +53,6 @@ LEAVE_FRAME = _LeaveFrame()
 """What a `miss` of a captured frame returns to say that CPython shall run this very frame; nothing may have happened yet."""
 
 _THREAD = {name: getattr(_Thread, name).offset for name, _ in _Thread._fields_}
-_RECORD = {name: getattr(_Record, name).offset for name, _ in _Record._fields_}
 
 _threads = ctypes.c_void_p(0)  # head of the list
 _top = ctypes.c_void_p(0)  # the one of our evaluator functions that looks at frames; the others only forward
@@ -104,47 +82,17 @@ def _define_find(module: Module) -> None:
     f.ret(NULL)
 
 
-_ASKS = 4
-
-
-def _define_verdict(module: Module) -> None:
-    """The record of the active hook for a code object.
-
-    `ptr known(entry, code)`: the record, or NULL. `ptr ask(entry, code, function)`: the same after asking the hook; NULL: it has
-    raised an exception; the decline marker: there still is no record.
-    """
-    f = module.function("known", PTR, [PTR, PTR], internal=True)
-    f.inline()
-    entry, code = f.args
-    slot = f.variable(NULL)
-    index = f.load(module.external_variable("trident_code_extra_index"), kind=I64)
-    f.call(module.layout.get_code_extra, I32, code, index, slot)
-    record = f.load(slot)
-    with f.when(f.not_null(record)):
-        with f.when(f.differ(f.load(record, _RECORD["hook"], I64), f.load(entry, _THREAD["hook"], I64)), likely=False):
-            f.ret(NULL)
-    f.ret(record)
-
+def _define_ask(module: Module) -> None:
+    """`ptr ask(entry, code, function)`: the answer of the active hook (see `verdicts.publish`); NULL: it has raised an exception."""
     f = module.function("ask", PTR, [PTR, PTR, PTR], internal=True)
     f.function.attributes.add("noinline")
     entry, code, function = f.args
     frames = f.load(entry, _THREAD["frames"], I64)
     f.add_to(entry, _THREAD["suppressed"], 1)
-    for _ in range(_ASKS):  # another thread's hook may put its own record there meanwhile
-        answer = f.call("PyObject_CallFunctionObjArgs", PTR, f.load(entry, _THREAD["consult"]), code, function, NULL)
-        with f.when(f.is_null(answer)):
-            f.add_to(entry, _THREAD["suppressed"], -1)
-            f.store(frames, entry, _THREAD["frames"])
-            f.ret(NULL)
-        f.decref(answer)
-        record = f.call("known", PTR, entry, code)
-        with f.when(f.not_null(record)):
-            f.add_to(entry, _THREAD["suppressed"], -1)
-            f.store(frames, entry, _THREAD["frames"])  # asking is nobody's frame
-            f.ret(record)
+    answer = f.call("PyObject_CallFunctionObjArgs", PTR, f.load(entry, _THREAD["consult"]), code, function, NULL)
     f.add_to(entry, _THREAD["suppressed"], -1)
-    f.store(frames, entry, _THREAD["frames"])
-    f.ret(module.external_variable(MISS_SYMBOL))
+    f.store(frames, entry, _THREAD["frames"])  # asking is nobody's frame
+    f.ret(answer)
 
 
 def _unfit(f: Function, frame: ir.Value, throwflag: ir.Value) -> ir.Value:
@@ -159,6 +107,39 @@ def _unfit(f: Function, frame: ir.Value, throwflag: ir.Value) -> ir.Value:
     return f.b.or_(f.b.or_(f.differ(throwflag, i32(0)), started), strange)
 
 
+def _emit_verdict(f: Function, code: ir.Value, function: ir.Value) -> tuple[ir.Value, ir.Value, Callable[[], None]]:
+    """In `capture`: the cell and the miss for a function's frames, and what emits the release of what keeps them. Returns from the
+    function where the frame is left to CPython, or asking has raised."""
+    tstate, _, entry, _ = f.args
+    decline = f.module.external_variable(MISS_SYMBOL)
+    verdict = f.variable(f.call(verdicts.KNOWN, PTR, f.load(entry, _THREAD["hook"], I64), code, function))
+    asked = f.variable(NULL)
+    with f.when(f.is_null(f.load(verdict)), likely=False):
+        with f.when(f.call(tracing.CHECK, I1, tstate, code)):
+            f.ret(decline)
+        answer = f.call("ask", PTR, entry, code, function)
+        with f.when(f.is_null(answer)):
+            f.ret(NULL)
+        f.store(answer, asked)
+        f.store(verdicts.emit_answer(f, answer, function), verdict)
+        with f.when(f.is_null(f.load(verdict))):
+            f.decref(answer)
+            f.ret(decline)
+    row = f.load(verdict)
+    cell, on_miss = f.load(row, verdicts.CELL), f.load(row, verdicts.MISS)
+    with f.when(f.is_null(cell), likely=True):
+        f.xdecref(f.load(asked))
+        f.ret(decline)
+    held = verdicts.emit_hold(f, row)  # from here on Python may run, and the verdict be replaced while it is in use
+    f.xdecref(f.load(asked))
+
+    def release() -> None:
+        for value in held:
+            f.decref(value)
+
+    return cell, on_miss, release
+
+
 def _define_capture(module: Module) -> None:
     """`ptr capture(tstate, frame, entry, throwflag)`: run a frame natively. The miss marker: leave it to CPython."""
     layout = module.layout
@@ -169,39 +150,26 @@ def _define_capture(module: Module) -> None:
     with f.when(_unfit(f, frame, throwflag)):
         f.ret(decline)
     code, function = f.load(frame, layout.frame_code), f.load(frame, layout.frame_function)
-    verdict = f.variable(f.call("known", PTR, entry, code))
-    with f.when(f.is_null(f.load(verdict)), likely=False):
-        with f.when(f.call(tracing.CHECK, I1, tstate, code)):
-            f.ret(decline)
-        answer = f.call("ask", PTR, entry, code, function)
-        with f.when(f.b.or_(f.is_null(answer), f.equal(answer, decline))):
-            f.ret(answer)
-        f.store(answer, verdict)
-    record = f.load(verdict)
-    cell = f.load(record, _RECORD["cell"])
-    with f.when(f.is_null(cell), likely=True):
-        f.ret(decline)
-    with f.when(f.call(tracing.CHECK, I1, tstate, code)):
-        f.ret(decline)
-    off = f.differ(f.b.and_(f.load(cell, CELL_FLAGS, I64), i64(DISABLED)), i64(0))
+    cell, on_miss, release = _emit_verdict(f, code, function)
     count = f.call(binding.COUNT, I64, code)
-    with f.when(f.b.or_(off, f.b.icmp_signed(">", count, i64(binding.MAX_PARAMETERS)))):
+    off = f.differ(f.b.and_(f.load(cell, CELL_FLAGS, I64), i64(DISABLED | LEFT)), i64(0))
+    wide = f.b.icmp_signed(">", count, i64(binding.MAX_PARAMETERS))
+    with f.when(f.b.or_(f.b.or_(off, wide), f.call(tracing.CHECK, I1, tstate, code)), likely=False):
+        release()
         f.ret(decline)
-    # What the verdict holds may be replaced while it is in use.
-    owner, on_miss = f.load(record, _RECORD["owner"]), f.load(record, _RECORD["miss"])
-    f.incref(owner)
-    f.incref(on_miss)
     bound = f.words(I64, f.b.add(count, i64(1)))
     with f.loop(i64(0), count) as i:
         f.store(f.load(f.item(f.at(frame, layout.frame_localsplus), i)), f.item(bound, i))
     f.store(function, f.item(bound, count))
     with f.when(f.call(room.FULL, I1, tstate), likely=False):
-        f.decref(on_miss)
-        f.decref(owner)
+        release()
         f.ret(NULL)
-    answer = native_callable.emit_dispatch(f, cell, bound)
+    answer = native_callable.emit_dispatch(f, cell, code, bound)
     result = f.variable(answer)
     with f.when(f.equal(answer, decline)):
+        with f.when(f.equal(f.load(cell, CELL_BUSY), tstate)):  # its callable has missed this call and leaves it to the interpreter
+            release()
+            f.ret(decline)
         f.add_to(entry, _THREAD["suppressed"], 1)
         missed = f.call(native_callable.MISSED, PTR, cell, on_miss, bound, f.b.add(count, i64(1)))
         f.add_to(entry, _THREAD["suppressed"], -1)
@@ -213,8 +181,7 @@ def _define_capture(module: Module) -> None:
     with f.when(f.is_null(final)):
         f.call(native_callable.CLEAN, VOID)
     f.call(tools.SHOW, VOID)
-    f.decref(on_miss)
-    f.decref(owner)
+    release()
     f.ret(final)
 
 
@@ -278,42 +245,18 @@ def _define_evaluator(module: Module, previous: int) -> None:
 
 
 @cache
-def _shared() -> engine.Compiled:
-    """Code that does not depend on what is in the slot."""
-    module = Module("evaluator.shared")
-    f = module.function("free_record", VOID, [PTR])
-    (record,) = f.args
-    with f.when(f.is_null(record)):  # a code object that only others have given extra data to
-        f.ret()
-    for field in ("miss", "owner"):
-        f.clear(record, _RECORD[field])
-    f.call("PyMem_RawFree", VOID, record)
-    f.ret()
-    return module.compile()
-
-
-@cache
-def _code_extra_index() -> int:
-    request = getattr(ctypes.pythonapi, layouts.current().request_code_extra_index)
-    request.restype, request.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p]
-    index = int(request(_shared().address("free_record")))
-    if index < 0:
-        raise RuntimeError("CPython has no room for more extra data on code objects")
-    _index.value = index
-    for name, cell in (("trident_threads", _threads), ("trident_evaluator", _top), ("trident_code_extra_index", _index)):
+def _export() -> None:
+    verdicts.code_extra_index()
+    for name, cell in (("trident_threads", _threads), ("trident_evaluator", _top)):
         engine.add_symbol(name, ctypes.addressof(cell))
     engine.add_symbol("trident_return_code", engine.immortal(_identity.__code__))
     engine.add_symbol("trident_leave_frame", engine.immortal(LEAVE_FRAME))
-    return index
-
-
-_index = ctypes.c_int64(-1)
 
 
 @cache
 def _evaluator(previous: int) -> int:
     """Address of an evaluator function that forwards to `previous`."""
-    _code_extra_index()
+    _export()
     module = Module("evaluator")
     binding.define_binding(module)
     tracing.define_check(module)
@@ -322,7 +265,8 @@ def _evaluator(previous: int) -> int:
     room.define_stack(module)
     native_callable.define_missed(module)
     _define_find(module)
-    _define_verdict(module)
+    verdicts.define_known(module)
+    _define_ask(module)
     _define_capture(module)
     _define_evaluator(module, previous)
     address = module.compile().address("evaluator")
@@ -453,8 +397,9 @@ class FrameHook:
 
     `decide(code, function)` is asked once per code object: None leaves its frames to CPython for ever; `(cell, miss)`, or an
     object with these attributes, captures them: `cell.dispatch` is called with the bound arguments, as for a native callable,
-    and `miss((*bound, function))` where it does not answer; it may return LEAVE_FRAME. No frame of the thread is captured while
-    `decide` or `miss` runs. An exception from `decide` is raised by the call.
+    and `miss((*bound, function))` where it does not answer; it may return LEAVE_FRAME. An `Apart` has verdicts by function, and it
+    is asked again where one of them is missing or its owner is gone. No frame of the thread is captured while `decide` or `miss` runs. An
+    exception from `decide` is raised by the call.
 
     `install` and `remove` (or `with`) concern the calling thread and nest, also with other hooks: the last one installed decides.
     """
@@ -468,7 +413,6 @@ class FrameHook:
 
     def install(self) -> None:
         """Start capturing in this thread."""
-        _code_extra_index()
         entry = _thread_entry()
         _occupy()  # first: it may fail
         _stacks.setdefault(entry.id, []).append(self)
@@ -514,31 +458,10 @@ class FrameHook:
     def _activate(self, entry: _Thread) -> None:
         entry.consult, entry.hook = id(self._consult_method), self._id
 
-    def _consult(self, code: CodeType, function: FunctionType) -> None:
+    def _consult(self, code: CodeType, function: FunctionType) -> tuple[int, object]:
+        asked = verdicts.changes()
         verdict = None if tracebacks.is_own(code) else self._decide(code, function)
-        if verdict is None:
-            _set_record(code, self._id, None, None, None)
-            return
-        cell, miss = verdict if isinstance(verdict, tuple) else (verdict.cell, verdict.miss)
-        if not (isinstance(cell, EntryCell) and callable(miss)):
-            raise TypeError("decide returns None, (EntryCell, callable), or an object with these attributes")
-        _set_record(code, self._id, cell, miss, (verdict, cell))
+        return verdicts.publish(code, self._id, verdict, asked)
 
 
 _stacks: dict[int, list[FrameHook]] = {}  # the hooks installed in each thread, by thread state id
-
-
-def _set_record(code: CodeType, hook: int, cell: EntryCell | None, miss: Miss | None, owner: object) -> None:
-    record = _Record.from_address(_raw_malloc(ctypes.sizeof(_Record)))
-    record.hook, record.cell, record.miss, record.owner = hook, None, None, None
-    if cell is not None:
-        record.cell, record.miss, record.owner = cell.address, id(miss), id(owner)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(miss))
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
-    set_extra = getattr(ctypes.pythonapi, layouts.current().set_code_extra)
-    set_extra.restype, set_extra.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p]
-    if set_extra(code, _code_extra_index(), ctypes.addressof(record)) < 0:
-        raise MemoryError("no room for the extra data of a code object")
-
-
-_raw_malloc = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t)(("PyMem_RawMalloc", ctypes.pythonapi))
