@@ -253,8 +253,8 @@ def test_the_fast_path_is_one_word() -> None:
     n = program(pin(PinKind.DICT, owner, "a", owner["a"]))
     assert n(1) == 1
     table, = n.program._pins
-    assert table._table[frame.PIN_EXPECTED // 8] == ctypes.c_uint64.from_address(id(owner) + pin_layout.DICT_TAG).value
-    assert table._table[frame.PIN_EXPECTED // 8] != frame.NEVER
+    assert table._table[(frame.PINS_START + frame.PIN_EXPECTED) // 8] == ctypes.c_uint64.from_address(id(owner) + pin_layout.DICT_TAG).value
+    assert table._table[(frame.PINS_START + frame.PIN_EXPECTED) // 8] != frame.NEVER
 
 
 def test_random_mutations_agree() -> None:

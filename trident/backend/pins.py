@@ -23,8 +23,13 @@ def _address(obj: object) -> int:
     return 0 if obj is NULL else id(obj)
 
 
+def _is_about_a_dict(pin: Pin) -> bool:
+    """Whether a pin's fact can change with its owner's version tag only."""
+    return pin.kind in (PinKind.DICT, PinKind.DICT_KEYS) or pin.kind is PinKind.EMPTY and isinstance(pin.owner, dict)
+
+
 class PinTable:
-    """A table in memory. `address` and `count` are what the native check gets; pins of one owner share an entry."""
+    """A table in memory. `address`, `others` and `count` are what the native check gets; pins of one owner share an entry."""
 
     def __init__(self, pins: Sequence[Pin]) -> None:
         self._keep: list[Any] = [pins]
@@ -38,18 +43,20 @@ class PinTable:
                 self._single(pin)
         for (kind, _), group in shared.items():
             self._keyed(kind, group)
-        self._move_slow_ones_last()
+        self.others = self._put_in_order()
         compared = [word for address, expected, _ in self._entries for word in (address, expected)]
         more = [word for _, _, slow in self._entries for word in (slow, 0)]
-        self._table = self._words(compared + more)
+        self._table = self._words([NEVER, *compared, *more])
         self.address = ctypes.addressof(self._table)
         self.count = len(self._entries)
 
-    def _move_slow_ones_last(self) -> None:
-        """Lists are looked into at each check; so that they share their blocks with few others, they come last."""
-        order = sorted(range(len(self._entries)), key=lambda n: self._owners[n][0].kind is PinKind.LIST)
+    def _put_in_order(self) -> int:
+        """Those about dicts come last; the number of the others. Before them lists, which are looked into at each check."""
+        firsts = [pins[0] for pins in self._owners]
+        order = sorted(range(len(firsts)), key=lambda n: (_is_about_a_dict(firsts[n]), firsts[n].kind is PinKind.LIST))
         self._entries = [self._entries[n] for n in order]
         self._owners = [self._owners[n] for n in order]
+        return sum(not _is_about_a_dict(pin) for pin in firsts)
 
     def _words(self, words: Sequence[int]) -> Any:
         array = (ctypes.c_uint64 * max(len(words), 1))(*[w & _WORD for w in words])
@@ -99,6 +106,6 @@ class PinTable:
 
     def failures(self) -> list[tuple[GuardInfo, int]]:
         """How often each entry was the first one of its check that did not hold: the guard info of its pins and a count."""
-        start = self.count * frame.PIN_SIZE + frame.PIN_FAILURES
+        start = frame.PINS_START + self.count * frame.PIN_SIZE + frame.PIN_FAILURES
         counts = [int(self._table[(start + n * frame.PIN_MORE_SIZE) // 8]) for n in range(self.count)]
         return [(pin.info, count) for pins, count in zip(self._owners, counts, strict=True) if count for pin in pins]

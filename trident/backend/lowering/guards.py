@@ -81,7 +81,7 @@ def flush_pins(f: Function) -> None:
         raise LoweringError(str(error)) from None
     f.pin_tables.append(table)
     f.need_gil()
-    failed = f.call("trident_pins", "i1", f"ptr {f.pointer(table.address)}", f"i64 {table.count}")
+    failed = f.call("trident_pins", "i1", f"ptr {f.pointer(table.address)}", f"i64 {table.others}", f"i64 {table.count}")
     f.leave_if(failed, f.site("trident.pin", guard=pins[0].info))
 
 

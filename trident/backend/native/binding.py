@@ -4,14 +4,14 @@ Owns the native counterpart of what CPython does between a call and the first in
 array has one word per parameter in the order of co_varnames (arguments, keyword-only arguments, *args, **kwargs); whatever does not
 bind is left to CPython, which then raises its own error; defaults are read from the function at each call.
 
-May import: llvmlite through emit, layouts.
+May import: llvmlite through emit, dict_versions, layouts.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from trident.backend.native import layouts
+from trident.backend.native import dict_versions, layouts
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64
 
 COUNT = "trident.parameters"
@@ -93,7 +93,8 @@ def _define_keywords(module: Module) -> None:
             with unknown:
                 with f.when(f.is_null(keywords)):
                     f.ret(i32(MISMATCH))
-                failed = f.call("PyDict_SetItem", I32, keywords, key, value)
+                with dict_versions.left_out(f):
+                    failed = f.call("PyDict_SetItem", I32, keywords, key, value)
                 with f.when(f.differ(failed, i32(0))):
                     f.ret(i32(ERROR))
             with known:
@@ -171,7 +172,8 @@ def _define_bind(module: Module) -> None:
         f.store(rest, f.item(bound, named))
     keywords = f.variable(NULL)
     with f.when(has_keywords):
-        made = f.call("PyDict_New", PTR)
+        with dict_versions.left_out(f):
+            made = f.call("PyDict_New", PTR)
         with f.when(f.is_null(made)):
             f.ret(i32(ERROR))
         f.store(made, f.item(bound, f.b.add(named, f.b.zext(has_rest, I64))))

@@ -166,8 +166,8 @@ class Function:
             yield both
 
     @contextmanager
-    def loop(self, start: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
-        """`for i in range(start, stop)` over 64-bit signed numbers."""
+    def loop(self, start: ir.Value, stop: ir.Value, step: int = 1) -> Iterator[ir.Value]:
+        """`for i in range(start, stop, step)` over 64-bit signed numbers."""
         index = self.variable(start)
         head, body, end = (self.b.append_basic_block(n) for n in ("head", "body", "end"))
         self.b.branch(head)
@@ -177,7 +177,7 @@ class Function:
         self.b.position_at_end(body)
         yield current
         if not self.b.block.is_terminated:
-            self.b.store(self.b.add(current, i64(1)), index)
+            self.b.store(self.b.add(current, i64(step)), index)
             self.b.branch(head)
         self.b.position_at_end(end)
 

@@ -57,7 +57,10 @@ ENTRY_COUNT: Final = 8
 STATE_SIZE: Final = 16
 ENTRY_SIZE: Final = 16
 
-# A table of pins: first the pairs of words that are compared, then for each pin what is looked at where they differ.
+# A table of pins: the version of all dicts at which those about dicts were last seen to hold, then the pairs of words that are compared,
+# those about dicts last, then for each pin what is looked at where they differ.
+PINS_VERSION: Final = 0
+PINS_START: Final = 8
 PIN_ADDRESS: Final = 0
 PIN_EXPECTED: Final = 8
 PIN_SIZE: Final = 16

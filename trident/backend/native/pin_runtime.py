@@ -1,9 +1,10 @@
 """The native check of pins.
 
-Owns `trident_pins(table, count) -> i1`: 1 where a pin does not hold. What must hold: it runs with the GIL held; a word that differs
-is looked at again by key or item, and remembered where what was pinned is still the same.
+Owns `trident_pins(table, others, count) -> i1`: 1 where a pin does not hold. The first `others` pins are compared at each check, those
+behind them, about dicts, only where some dict of the process has changed since they were last seen to hold. What must hold: it runs with
+the GIL held; a word that differs is looked at again by key or item, and remembered where what was pinned is still the same.
 
-May import: llvmlite (through emit), emit, frame, pin_layout.
+May import: llvmlite (through emit), emit, dict_versions, frame, pin_layout.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import emit, frame, pin_layout
+from trident.backend.native import dict_versions, emit, frame, pin_layout
 from trident.backend.native.emit import I1, I32, I64, PTR, VOID, i64
 
 FUNCTIONS: Final = ("trident_pins",)
@@ -24,6 +25,7 @@ def define(m: emit.Module) -> None:
     """Add the function to the runtime."""
     _pin_slow(m)
     _pins_again(m)
+    _compare_pins(m)
     _pins(m)
 
 
@@ -34,30 +36,53 @@ def _difference(f: emit.Function, entry: ir.Value) -> ir.Value:
 
 
 def _pins(m: emit.Module) -> None:
-    f = m.function("trident_pins", I1, [PTR, I64])
-    table, count = f.args
+    f = m.function("trident_pins", I1, [PTR, I64, I64])
+    table, others, count = f.args
+    with f.when(f.call("trident_compare_pins", I1, table, count, i64(0), others), likely=False):
+        f.ret(ir.Constant(I1, 1))
+    version = dict_versions.version(f) if dict_versions.is_known() else None
+    if version is not None:
+        with f.when(f.equal(version, f.load(table, frame.PINS_VERSION, I64)), likely=True):
+            f.ret(ir.Constant(I1, 0))
+    with f.when(f.call("trident_compare_pins", I1, table, count, others, count), likely=False):
+        f.ret(ir.Constant(I1, 1))
+    if version is not None:  # of before the comparison: what changes meanwhile is looked at again
+        f.store(version, table, frame.PINS_VERSION)
+    f.ret(ir.Constant(I1, 0))
+
+
+def _compare_pins(m: emit.Module) -> None:
+    """Whether one of the pins from `start` to `end` does not hold."""
+    f = m.function("trident_compare_pins", I1, [PTR, I64, I64, I64], internal=True)
+    table, count, start, end = f.args
+    blocks = f.b.add(start, f.b.and_(f.b.sub(end, start), i64(-BLOCK)))
 
     def check(size: int, index: ir.Value) -> None:
-        entries = [f.at(f.at(table, f.b.mul(index, i64(frame.PIN_SIZE))), n * frame.PIN_SIZE) for n in range(size)]
+        first = _entry(f, table, index)
+        entries = [f.at(first, n * frame.PIN_SIZE) for n in range(size)]
         differ = functools.reduce(f.b.or_, [_difference(f, entry) for entry in entries])
         with f.when(f.differ(differ, i64(0)), likely=False):
             with f.when(f.call("trident_pins_again", I1, table, count, index, f.b.add(index, i64(size)))):
                 f.ret(ir.Constant(I1, 1))
 
-    with f.loop(i64(0), f.b.udiv(count, i64(BLOCK))) as block:
-        check(BLOCK, f.b.mul(block, i64(BLOCK)))
-    with f.loop(f.b.and_(count, i64(-BLOCK)), count) as index:
+    with f.loop(start, blocks, BLOCK) as index:
+        check(BLOCK, index)
+    with f.loop(blocks, end) as index:
         check(1, index)
     f.ret(ir.Constant(I1, 0))
+
+
+def _entry(f: emit.Function, table: ir.Value, index: ir.Value) -> ir.Value:
+    return f.at(f.at(table, f.b.mul(index, i64(frame.PIN_SIZE))), frame.PINS_START)
 
 
 def _pins_again(m: emit.Module) -> None:
     """Compare pins one by one and look again at those that differ; 1 where one does not hold."""
     f = m.function("trident_pins_again", I1, [PTR, I64, I64, I64], internal=True)
     table, count, start, end = f.args
-    more = f.at(table, f.b.mul(count, i64(frame.PIN_SIZE)))
+    more = _entry(f, table, count)
     with f.loop(start, end) as index:
-        entry = f.at(table, f.b.mul(index, i64(frame.PIN_SIZE)))
+        entry = _entry(f, table, index)
         with f.when(f.differ(_difference(f, entry), i64(0))):
             cold = f.at(more, f.b.mul(index, i64(frame.PIN_MORE_SIZE)))
             with f.when(f.b.not_(f.call("trident_pin_slow", I1, entry, f.load(cold, frame.PIN_SLOW)))):

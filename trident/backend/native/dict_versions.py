@@ -1,0 +1,151 @@
+"""The word in which CPython counts the changes of all dicts: while it stays, no dict of the process has been made or changed.
+
+Each dict's version tag is the value that this word had when the dict was changed last. It has no exported symbol, so it is looked
+for in the interpreter's own data, by its value.
+
+Owns its address, and the number of changes in it that native code has made itself, to dicts that nobody knew yet. What must hold: the
+word has followed every kind of change of planted dicts, and no other word has; where that is not so there is no such word for Trident.
+
+May import: llvmlite (through emit), emit, pin_layout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final
+
+from llvmlite import ir
+
+from trident.backend.native import emit, pin_layout
+from trident.backend.native.emit import I64, i64
+
+_ROUNDS: Final = 8
+_TRIES: Final = 3  # the search itself may make a dict at an inconvenient moment
+_SLACK: Final = 1 << 10  # some changes count more than once
+_READABLE, _ANONYMOUS = "rw-p", ""
+
+
+class _Instance:
+    a = b = 0
+
+
+def _tag(planted: dict[Any, Any]) -> int:
+    return ctypes.c_uint64.from_address(id(planted) + pin_layout.DICT_TAG).value
+
+
+def _own_data() -> list[tuple[int, int]]:
+    """Writable memory of the image that CPython's variables lie in, as (start, end)."""
+    with open("/proc/self/maps") as lines:
+        rows = [(*line.split(maxsplit=5), "")[:6] for line in lines]
+    inside = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "PyDict_Type"))
+    areas = [(int(row[0].split("-")[0], 16), int(row[0].split("-")[1], 16), row[1], row[5].strip()) for row in rows]
+    image = next((name for start, end, _, name in areas if start <= inside < end), None)
+    if not image:
+        return []
+    found: list[tuple[int, int]] = []
+    for start, end, access, name in areas:
+        zeroed = name == _ANONYMOUS and bool(found) and found[-1][1] == start  # its variables that are zero at first
+        if access == _READABLE and (name == image or zeroed):
+            found.append((start, end))
+    return found
+
+
+def _words_of_value(areas: list[tuple[int, int]]) -> set[int]:
+    """Addresses of the words that have the value of the newest tag."""
+    planted: dict[Any, Any] = {}
+    pattern = struct.pack("<Q", _tag(planted))
+    found = set()
+    for start, end in areas:
+        data = ctypes.string_at(start, end - start)
+        at = data.find(pattern)
+        while at >= 0:
+            if at % 8 == 0:
+                found.add(start + at)
+            at = data.find(pattern, at + 1)
+    return found
+
+
+def _changes() -> Iterator[dict[Any, Any]]:
+    """A dict after each kind of change."""
+    held = _Instance()
+    planted, other = held.__dict__, {"x": 1}
+    for round_ in range(_ROUNDS):
+        yield {}
+        held.a = round_
+        yield planted
+        planted["b"] = round_
+        yield planted
+        planted.update(other)
+        yield planted
+        del planted["x"], held.a
+        yield planted
+        planted.setdefault("y", 1)
+        yield planted
+        planted.pop("y")
+        yield planted
+        planted.clear()
+        yield planted
+        yield dict(other)
+
+
+@cache
+def _find() -> tuple[int, int]:
+    """The address of the word, and what it grows by where a dict is made; (0, 0) where it has not been found for certain."""
+    try:
+        areas = _own_data()
+        candidates = set().union(*(_words_of_value(areas) for _ in range(_TRIES)))
+    except OSError:
+        return 0, 0
+    words = {at: memoryview((ctypes.c_char * 8).from_address(at)).cast("B").cast("Q") for at in candidates}
+    followed = dict.fromkeys(words, 0)
+    for changed in _changes():
+        values = [word[0] for word in words.values()]
+        tag = _tag(changed)
+        for at, value in zip(list(words), values, strict=True):
+            if not followed[at] < tag <= value <= tag + _SLACK:
+                del words[at]
+        followed.update({at: word[0] for at, word in words.items()})
+    if len(words) != 1:
+        return 0, 0
+    (address, word), = words.items()
+    steps = []
+    for _ in range(_ROUNDS):
+        before = word[0]
+        made: dict[Any, Any] = {}
+        steps.append(word[0] - before)
+        del made
+    return address, min(steps)
+
+
+_own: Final = ctypes.c_uint64()
+
+
+def is_known() -> bool:
+    """Whether `version` tells anything."""
+    return _find() != (0, 0)
+
+
+def version(f: emit.Function) -> ir.Value:
+    """The value of the word, without native code's own changes. With the GIL."""
+    return f.b.sub(_now(f), f.load(emit.pointer(ctypes.addressof(_own)), kind=I64))
+
+
+@contextmanager
+def left_out(f: emit.Function) -> Iterator[None]:
+    """One change, made here to a dict that nobody else knows, does not count. If it alone has happened: a collection may run code."""
+    if not is_known():
+        yield
+        return
+    before, step = _now(f), i64(_find()[1])
+    yield
+    own = emit.pointer(ctypes.addressof(_own))
+    with f.when(f.equal(f.b.sub(_now(f), before), step)):
+        f.store(f.b.add(f.load(own, kind=I64), step), own)
+
+
+def _now(f: emit.Function) -> ir.Value:
+    return f.load(emit.pointer(_find()[0]), kind=I64)
