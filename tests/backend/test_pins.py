@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from types import CellType
 from typing import Any
 
 import pytest
 
+import trident
 from tests.backend.harness import INFO, MISS, Builder, Native
-from trident.backend.native import frame, pin_layout
+from trident.backend.native import dict_versions, frame, pin_layout
 from trident.ir.pins import holds
 from trident.ir.trace import NULL, GuardInfo, Pin, PinKind
 
@@ -201,6 +204,99 @@ def test_dict_keys() -> None:
     assert not agree(n, *pins)
     del owner[5]
     assert agree(n, *pins)
+
+
+def test_order() -> None:
+    a, b, c = "a", "b", "c"
+    owner = OrderedDict(((a, 1), (b, 2), (c, 3)))
+    pins = [pin(PinKind.ORDER, owner, "", (a, b, c)), pin(PinKind.DICT_KEYS, owner, "", (a, 1, b, 2, c, 3))]
+    n = program(*pins)
+    assert agree(n, *pins)
+    owner.move_to_end(a)
+    assert not agree(n, *pins)
+    owner.move_to_end(a, last=False)
+    assert agree(n, *pins)
+    owner[c] = owner.pop(c)
+    assert agree(n, *pins)
+    owner[b] = 5
+    assert not agree(n, *pins)
+    owner.clear()
+    assert not agree(n, *pins)
+    owner.update({a: 1, c: 3, b: 2})
+    assert not agree(n, *pins)
+
+
+def test_dicts_are_not_looked_at_while_none_has_changed() -> None:
+    """A tag that is not there any more is noticed only after some dict of the process has changed, and then by the next check."""
+    owner = {"a": 1}
+    n = program(pin(PinKind.DICT, owner, "a", owner["a"]))
+    table, = n.program._pins
+    words, at = memoryview(table._table).cast("B").cast("Q"), (frame.PINS_START + frame.PIN_EXPECTED) // 8
+    call, argument = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(n.program.address), (ctypes.py_object * 1)(1)
+    bound = ctypes.addressof(argument)
+    assert dict_versions.is_known()
+    seen = []
+    for change in (False, True):
+        call(bound)
+        call(bound)
+        if change:
+            {}  # noqa: B018
+        words[at] = frame.NEVER
+        call(bound)
+        seen.append(words[at] == frame.NEVER)
+    assert seen == [True, False]
+
+
+def test_the_dict_that_a_call_makes_itself_is_no_change() -> None:
+    def f(x: Any, **more: Any) -> Any:
+        return x
+
+    jitted = trident.jit(f)
+    for _ in range(3):
+        jitted(1)
+        jitted(1, a=2)
+    word = memoryview((ctypes.c_char * 8).from_address(dict_versions.find().address)).cast("B").cast("Q")
+    own = memoryview((ctypes.c_char * 8).from_address(ctypes.addressof(dict_versions._own))).cast("B").cast("Q")
+    before, own_before = word[0], own[0]
+    jitted(1)
+    after, own_after = word[0], own[0]
+    assert after - before == own_after - own_before > 0
+
+
+class _Finalizer:
+    """Garbage in a cycle, whose collection changes a dict."""
+
+    def __init__(self, change: Callable[[], None]) -> None:
+        self.me, self.change = self, change
+
+    def __del__(self) -> None:
+        self.change()
+
+
+def test_changes_by_a_collection_that_a_call_starts_are_seen() -> None:
+    held: dict[str, Any] = {"a": 1}
+
+    def f(x: Any, **more: Any) -> Any:
+        return held["a"]
+
+    jitted = trident.jit(f)
+    for _ in range(4):
+        assert jitted(0) == 1
+    threshold = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    try:
+        for n in range(300):
+            gc.set_threshold(1, 1, 1)
+            _Finalizer(lambda n=n: held.__setitem__("a", n))  # type: ignore[misc]
+            jitted(0)
+            gc.set_threshold(0)
+            gc.collect()
+            assert held["a"] == n == jitted(0)
+            held["a"] = 1
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("make", [dict, list, set])

@@ -97,6 +97,9 @@ class PinTable:
             case PinKind.DICT_KEYS:
                 slow = self._slow(SlowKind.DICT_KEYS, owner, len(expected) // 2, [id(part) for part in expected])
                 self._entry([pin], id(owner) + pin_layout.DICT_TAG, NEVER, slow)
+            case PinKind.ORDER:
+                slow = self._slow(SlowKind.ORDER, owner, len(expected), [id(key) for key in expected])
+                self._entry([pin], id(owner) + pin_layout.ORDER_STATE, NEVER, slow)
             case PinKind.EMPTY:
                 offset = pin_layout.SET_USED if isinstance(owner, set | frozenset) else pin_layout.SIZE
                 slow = 0 if expected else self._slow(SlowKind.NOT_EMPTY, owner, 0, [])

@@ -134,7 +134,10 @@ class Calls(Objects):
     def _call_partial(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
         made: functools.partial[Any] = callee.obj  # type: ignore[assignment]
         name = self.name_of(callee)
-        fixed: dict[str, Value] = dict(self.dict_items(made.keywords, f"{name}.keywords")) if made.keywords else {}
+        for part in ("func", "args", "keywords"):  # `__setstate__` replaces them
+            if not self.pin_words(made, getattr(made, part), f"{name}.{part}"):
+                return self.opaque(callee, args, kwargs, "a partial object whose parts are not found in it")
+        fixed: dict[str, Value] = dict(self.dict_items(made.keywords, f"{name}.keywords"))
         first = [Const(item, f"{name}.args[{n}]") for n, item in enumerate(made.args)]
         return self.call(Const(made.func, f"{name}.func"), [*first, *args], {**fixed, **kwargs})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import types
+from collections import OrderedDict
 from typing import Any
 
 from trident.frontend.aborts import Leave
@@ -101,6 +102,7 @@ class Heap(Lifetimes, Guarding):
         if (pin_kind, id(owner), key) in self._pinned:
             self.overwritten.add(place)
         self._pinned.pop((PinKind.DICT_KEYS, id(owner), ""), None)
+        self._pinned.pop((PinKind.ORDER, id(owner), ""), None)
         self._pinned.pop((PinKind.EMPTY, id(owner), ""), None)
         self._stored.add(place)
         self._constants.pop(place, None)
@@ -127,7 +129,12 @@ class Heap(Lifetimes, Guarding):
             raise Leave("unsupported", f"iteration over {text or 'a dict'} that the trace itself changes")
         flat = tuple(part for item in dict.items(owner) for part in item)
         self.pin(PinKind.DICT_KEYS, owner, "", flat, f"items of {text or 'a dict'}")
-        return [(key, Const(value, f"{text}[{key!r}]")) for key, value in dict.items(owner)]
+        pairs = list(dict.items(owner))
+        if isinstance(owner, OrderedDict):
+            order = {id(key): n for n, key in enumerate(OrderedDict.__iter__(owner))}
+            pairs.sort(key=lambda pair: order[id(pair[0])])
+            self.pin(PinKind.ORDER, owner, "", tuple(key for key, _ in pairs), f"order of {text or 'an OrderedDict'}")
+        return [(key, Const(value, f"{text}[{key!r}]")) for key, value in pairs]
 
     def is_changed(self, owner: dict[Any, Any]) -> bool:
         """Whether the trace itself may change a constant dict."""

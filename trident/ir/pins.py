@@ -6,6 +6,7 @@ May import: ir.trace.
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict
 from types import CellType
 
 from trident.ir.trace import NULL, Pin, PinKind
@@ -43,6 +44,8 @@ def holds(pin: Pin) -> bool:
         case PinKind.DICT_KEYS:
             flat = [part for item in dict.items(owner) for part in item]
             return len(flat) == len(expected) and all(map(_same, flat, expected))
+        case PinKind.ORDER:
+            return len(owner) == len(expected) and all(map(_same, OrderedDict.__iter__(owner), expected))
         case PinKind.EMPTY:
             return (len(owner) == 0) is expected
     raise AssertionError(pin.kind)

@@ -129,7 +129,8 @@ class PinKind(Enum):
     CELL   cell `owner` holds the object `expected` (NULL: empty)
     FUNCTION  function `owner` still has code, defaults and kwdefaults of the tuple `expected`, by identity
     DICT_KEYS dict `owner` has exactly the keys (in order, by identity) and values (by identity) of the tuple `expected`
-              of alternating keys and values; checked through the version tag first
+              of alternating keys and values; checked through the version tag first. Of an OrderedDict in the order of the dict below
+    ORDER  OrderedDict `owner`, whose DICT_KEYS are pinned too, has the keys of the tuple `expected` in this order, by identity
     EMPTY  dict, list or set `owner` is empty (`expected` True) or is not (False)
     """
 
@@ -140,6 +141,7 @@ class PinKind(Enum):
     CELL = "cell"
     FUNCTION = "function"
     DICT_KEYS = "dict_keys"
+    ORDER = "order"
     EMPTY = "empty"
 
 

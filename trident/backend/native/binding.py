@@ -32,6 +32,11 @@ def define_binding(module: Module) -> None:
     _define_bind(module)
 
 
+def has_keywords(f: Function, code: ir.Value) -> ir.Value:
+    """Whether a code object has a **kwargs, which is its last parameter."""
+    return _flag(f, code, layouts.CO_VARKEYWORDS)
+
+
 def _flag(f: Function, code: ir.Value, flag: int) -> ir.Value:
     flags = f.load(code, f.module.layout.code_flags, I32)
     return f.differ(f.b.and_(flags, i32(flag)), i32(0))
@@ -49,11 +54,14 @@ def _define_count(module: Module) -> None:
 
 
 def _define_release(module: Module) -> None:
-    """`void trident.release(bound, n)`: drop n owned references, some of which may be NULL."""
-    f = module.function(RELEASE, VOID, [PTR, I64], internal=True)
-    bound, count = f.args
-    with f.loop(i64(0), count) as i:
+    """`void trident.release(bound, n, keywords)`: drop n owned references, some of which may be NULL. keywords: the last is **kwargs."""
+    f = module.function(RELEASE, VOID, [PTR, I64, I1], internal=True)
+    bound, count, keywords = f.args
+    others = f.b.sub(count, f.b.zext(keywords, I64))
+    with f.loop(i64(0), others) as i:
         f.clear(f.item(bound, i))
+    with f.when(keywords), dict_versions.left_out(f, freed=True):
+        f.clear(f.item(bound, others))
     f.ret()
 
 

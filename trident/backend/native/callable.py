@@ -188,7 +188,8 @@ def _define_general(module: Module) -> None:
     f.function.attributes.add("noinline")
     this, args, nargs, kwnames = f.args
     function = f.load(this, FUNCTION)
-    count = f.call(binding.COUNT, I64, f.load(function, module.layout.function_code))
+    code = f.load(function, module.layout.function_code)
+    count, keywords = f.call(binding.COUNT, I64, code), binding.has_keywords(f, code)
     with f.when(f.b.icmp_signed(">", count, i64(binding.MAX_PARAMETERS))):
         f.ret(f.call("PyObject_Vectorcall", PTR, function, args, nargs, kwnames))
     bound = f.words(I64, f.b.add(count, i64(1)))
@@ -197,7 +198,7 @@ def _define_general(module: Module) -> None:
     f.store(function, f.item(bound, count))
     with f.when(f.equal(status, i32(binding.BOUND)), likely=True):
         f.store(f.call("run", PTR, this, bound, count), result)
-    f.call(binding.RELEASE, VOID, bound, count)
+    f.call(binding.RELEASE, VOID, bound, count, keywords)
     with f.when(f.equal(status, i32(binding.MISMATCH)), likely=False):
         f.ret(f.call("PyObject_Vectorcall", PTR, function, args, nargs, kwnames))
     with f.when(f.equal(f.load(result), module.external_variable(MISS_SYMBOL)), likely=False):

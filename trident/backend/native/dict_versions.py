@@ -15,6 +15,7 @@ import ctypes
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -92,14 +93,24 @@ def _changes() -> Iterator[dict[Any, Any]]:
         yield dict(other)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """address: of the word, 0 where it has not been found for certain. made, freed: what it grows by where a dict is made or set, and
+    where it is freed."""
+
+    address: int = 0
+    made: int = 0
+    freed: int = 0
+
+
 @cache
-def _find() -> tuple[int, int]:
-    """The address of the word, and what it grows by where a dict is made; (0, 0) where it has not been found for certain."""
+def find() -> _Found:
+    """The word."""
     try:
         areas = _own_data()
         candidates = set().union(*(_words_of_value(areas) for _ in range(_TRIES)))
     except OSError:
-        return 0, 0
+        return _Found()
     words = {at: memoryview((ctypes.c_char * 8).from_address(at)).cast("B").cast("Q") for at in candidates}
     followed = dict.fromkeys(words, 0)
     for changed in _changes():
@@ -110,15 +121,17 @@ def _find() -> tuple[int, int]:
                 del words[at]
         followed.update({at: word[0] for at, word in words.items()})
     if len(words) != 1:
-        return 0, 0
+        return _Found()
     (address, word), = words.items()
-    steps = []
+    made, freed = [], []
     for _ in range(_ROUNDS):
         before = word[0]
-        made: dict[Any, Any] = {}
-        steps.append(word[0] - before)
-        del made
-    return address, min(steps)
+        planted: dict[Any, Any] = {}
+        between = word[0]
+        del planted
+        freed.append(word[0] - between)
+        made.append(between - before)
+    return _Found(address, min(made), min(freed))
 
 
 _own: Final = ctypes.c_uint64()
@@ -126,7 +139,7 @@ _own: Final = ctypes.c_uint64()
 
 def is_known() -> bool:
     """Whether `version` tells anything."""
-    return _find() != (0, 0)
+    return find().address != 0
 
 
 def version(f: emit.Function) -> ir.Value:
@@ -135,17 +148,20 @@ def version(f: emit.Function) -> ir.Value:
 
 
 @contextmanager
-def left_out(f: emit.Function) -> Iterator[None]:
-    """One change, made here to a dict that nobody else knows, does not count. If it alone has happened: a collection may run code."""
-    if not is_known():
+def left_out(f: emit.Function, *, freed: bool = False) -> Iterator[None]:
+    """One change, made here to a dict that nobody else knows, does not count: the making of it, one new key, or (freed) its end.
+
+    Only where nothing else has counted meanwhile, because a collection or a finalizer may run code."""
+    step = find().freed if freed else find().made
+    if not step:  # an end that does not count must not hide what the values' finalizers do
         yield
         return
-    before, step = _now(f), i64(_find()[1])
+    before = _now(f)
     yield
     own = emit.pointer(ctypes.addressof(_own))
-    with f.when(f.equal(f.b.sub(_now(f), before), step)):
-        f.store(f.b.add(f.load(own, kind=I64), step), own)
+    with f.when(f.equal(f.b.sub(_now(f), before), i64(step))):
+        f.store(f.b.add(f.load(own, kind=I64), i64(step)), own)
 
 
 def _now(f: emit.Function) -> ir.Value:
-    return f.load(emit.pointer(_find()[0]), kind=I64)
+    return f.load(emit.pointer(find().address), kind=I64)

@@ -117,6 +117,7 @@ class SlowKind(IntEnum):
     DICT_KEYS = 3
     NOT_EMPTY = 4
     LIST = 5
+    ORDER = 6
 
 
 class Metadata(IntEnum):

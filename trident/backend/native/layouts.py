@@ -199,7 +199,7 @@ def _check(what: str, found: object, expected: object) -> None:
                                 f"(found {found!r}, expected {expected!r})")
 
 
-def _peek(address: int, size: int = WORD) -> int:
+def peek(address: int, size: int = WORD) -> int:
     """A number in memory that may not be there: a table that is wrong must end in an error, not in a crash."""
     try:
         with open("/proc/self/mem", "rb", buffering=0) as memory:
@@ -246,7 +246,7 @@ def _check_code(t: Layout) -> None:
                             ("code_nlocalsplus", len(code.co_varnames) + 1)):
         _check(field, int32(at + getattr(t, field)), expected)
     names = word(at + t.code_localsplusnames)
-    _check("code_localsplusnames", _peek(names + OB_TYPE), id(tuple))
+    _check("code_localsplusnames", peek(names + OB_TYPE), id(tuple))
     _check("code_localsplusnames", ctypes.cast(names, ctypes.py_object).value, (*code.co_varnames, "local"))
     adaptive = code._co_code_adaptive  # type: ignore[attr-defined]
     _check("code_start", ctypes.string_at(at + t.code_start, len(adaptive)), adaptive)
@@ -293,7 +293,7 @@ def _frame_facts(frame: FrameType, t: Layout, values: tuple[Any, ...]) -> tuple[
     _check("frame_previous", word(mine + t.frame_previous), at)
     tstate = thread_state()
     cframe = word(tstate + t.tstate_cframe)
-    _peek(cframe + t.cframe_current_frame)
+    peek(cframe + t.cframe_current_frame)
     running = ctypes.c_uint64.from_address(cframe + t.cframe_current_frame).value  # not word(): that would be the running frame
     _check("tstate_cframe", running, mine)
     return values
@@ -332,7 +332,7 @@ def _check_tracing(t: Layout, field: str, get: Callable[[], object], set_: Calla
     set_(_no_trace)
     try:
         during = word(at) != 0 and word(at + TOOL_OBJECT) == id(_no_trace)
-        flag = 255 if tracing < 0 else _peek(word(tstate + t.tstate_cframe) + tracing, 1)
+        flag = 255 if tracing < 0 else peek(word(tstate + t.tstate_cframe) + tracing, 1)
     finally:
         set_(None)
     _check(field, during, True)
@@ -360,11 +360,11 @@ def _check_monitoring(t: Layout) -> None:
         monitoring.set_local_events(free, probe, monitoring.events.PY_START)
         FunctionType(probe, {})()
         table = word(id(probe) + t.code_monitoring)
-        _check("code_monitoring", _peek(table, LOCAL_EVENTS), 1 << free)
+        _check("code_monitoring", peek(table, LOCAL_EVENTS), 1 << free)
         monitoring.set_local_events(free, probe, monitoring.events.STOP_ITERATION)
-        _check("code_monitoring", _peek(table, LOCAL_EVENTS), 1 << free + 8 * (LOCAL_EVENTS - 1))
+        _check("code_monitoring", peek(table, LOCAL_EVENTS), 1 << free + 8 * (LOCAL_EVENTS - 1))
         monitoring.set_local_events(free, probe, 0)
-        _check("code_monitoring", _peek(table, LOCAL_EVENTS), 0)
+        _check("code_monitoring", peek(table, LOCAL_EVENTS), 0)
         middle = word(version)
         monitoring.set_events(free, monitoring.events.PY_UNWIND)
         during = word(version)

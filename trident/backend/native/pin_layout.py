@@ -2,17 +2,19 @@
 
 Owns those offsets. What must hold: each has been found true with planted objects in this process before `current()` returns it.
 
-May import: errors.
+May import: errors, layouts.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cache
 from types import CellType, FunctionType
 from typing import Any, Final
 
+from trident.backend.native.layouts import peek
 from trident.errors import UnsupportedPython
 
 SIZE: Final = 16
@@ -22,6 +24,11 @@ SET_USED: Final = 24
 LIST_ITEMS: Final = 24
 TUPLE_ITEMS: Final = 24
 CELL_CONTENTS: Final = 16
+ORDER_STATE: Final = 88
+"""Of an OrderedDict: what its own list of nodes counts changes with."""
+FIRST_NODE: Final = 48
+NODE_KEY: Final = 0
+NEXT_NODE: Final = 16
 TYPE_TAG: Final = 384
 FLOAT_VALUE: Final = 16
 OB_TYPE: Final = 8
@@ -61,6 +68,25 @@ def _check_dict() -> None:
     # Every change takes a new tag, and nothing but a change does.
     _check("a dict", len(set(tags)) == 4 and tags[-1] == _word(id(planted) + DICT_TAG) and 0 not in tags)
     _check("a dict", planted.get("a") == 5 and tags[-1] == _word(id(planted) + DICT_TAG))
+
+
+def _check_order() -> None:
+    planted: OrderedDict[str, Any] = OrderedDict(a=1, b=2)
+
+    def keys() -> list[str]:
+        first = _word(id(planted) + FIRST_NODE)
+        nodes = [first, peek(first + NEXT_NODE)]
+        return [key for node in nodes for key in planted if peek(node + NODE_KEY) == id(key)]
+
+    states = [_word(id(planted) + ORDER_STATE)]
+    _check("an OrderedDict", keys() == ["a", "b"])
+    planted["a"] = 3
+    _check("an OrderedDict", states[-1] == _word(id(planted) + ORDER_STATE))
+    for change in (lambda: planted.move_to_end("a"), lambda: planted.move_to_end("a", last=False), lambda: planted.popitem(),
+                   lambda: planted.__setitem__("c", 4)):
+        change()
+        states.append(_word(id(planted) + ORDER_STATE))
+    _check("an OrderedDict", len(set(states)) == 5 and keys() == ["a", "c"])
 
 
 def _check_type() -> None:
@@ -111,5 +137,6 @@ def current() -> FunctionFields:
     _check("a tuple", _word(id((a, b)) + SIZE) == 2 and _word(id(t := (a, b)) + TUPLE_ITEMS + 8) == id(b) and len(t) == 2)
     _check("an object", _word(id(cell) + OB_TYPE) == id(CellType))
     _check_dict()
+    _check_order()
     _check_type()
     return _function_fields()

@@ -130,6 +130,14 @@ def _pin_slow(m: emit.Module) -> None:
     with f.when(f.equal(kind, i64(frame.SlowKind.DICT_KEYS))):
         _same_items(f, owner, count, items, require)
         renew(now)
+    with f.when(f.equal(kind, i64(frame.SlowKind.ORDER))):
+        node = f.variable(f.load(owner, pin_layout.FIRST_NODE))
+        with f.loop(i64(0), count) as index:
+            require(f.not_null(f.load(node)))
+            require(f.equal(f.load(f.load(node), pin_layout.NODE_KEY), f.load(f.item(items, index))))
+            f.store(f.load(f.load(node), pin_layout.NEXT_NODE), node)
+        require(f.is_null(f.load(node)))
+        renew(now)
     with f.when(f.equal(kind, i64(frame.SlowKind.NOT_EMPTY))):
         require(f.differ(now, i64(0)))
         renew(now)
