@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import types
 import warnings
 from collections import OrderedDict
 from typing import Any
 
+import numpy
 import pytest
 
 import trident
@@ -486,3 +488,20 @@ def test_a_deep_recursion_is_a_recursion_error() -> None:
     assert _gives(f, (5,), (100,))
     with pytest.raises(RecursionError):
         trident.jit(f)(10**6)
+
+
+def test_unpacking_of_what_has_items_by_key_alone() -> None:
+    def pair(x: Any) -> Any:
+        a, b = x
+        return a, b
+
+    def rest(x: Any) -> Any:
+        a, *b = x
+        return a, b
+
+    def star(x: Any) -> Any:
+        return [*x]
+
+    values = [(re.match("(a)(b)", "ab"),), (numpy.float64(1),), ("ab",), (5,)]
+    for f in (pair, rest, star):
+        _gives(f, *values)

@@ -81,7 +81,15 @@ def known_items(rec: Recorder, value: Value) -> list[Value] | None:
 def is_iterable(rec: Recorder, value: Value) -> bool:
     """Whether an object's type can be iterated over at all."""
     cls = rec.type_of(value)
-    return any(rec.read_type(cls, name) is not NULL for name in ("__iter__", "__getitem__"))
+    if rec.read_type(cls, "__iter__") is not NULL:
+        return True
+    if rec.read_type(cls, "__getitem__") is NULL:
+        return False
+    try:
+        iter(value.obj)  # type: ignore[call-overload]  # runs nobody's code; types in C may have an item of a key, and none of an index
+    except TypeError:
+        return False
+    return True
 
 
 def is_long(obj: Any) -> bool:
