@@ -505,3 +505,68 @@ def test_unpacking_of_what_has_items_by_key_alone() -> None:
     values = [(re.match("(a)(b)", "ab"),), (numpy.float64(1),), ("ab",), (5,)]
     for f in (pair, rest, star):
         _gives(f, *values)
+
+
+def test_attributes_are_read_as_often_as_the_program_says() -> None:
+    class Watched:
+        def __init__(self) -> None:
+            object.__setattr__(self, "seen", [])
+
+        def __getattribute__(self, name: str) -> Any:
+            object.__getattribute__(self, "seen").append(name)
+            return object.__getattribute__(self, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            object.__setattr__(self, name, ("set", value))
+
+        def __delattr__(self, name: str) -> None:
+            object.__setattr__(self, name, "deleted")
+
+        def __getattr__(self, name: str) -> Any:
+            return f"no {name}"
+
+    def f(x: Any) -> Any:
+        x.a = 1
+        found = x.a
+        del x.a
+        return found, x.a, x.b, x.seen[:]
+
+    def g(x: Any) -> Any:
+        made = Watched()
+        made.a = x
+        return f(made), made.a
+
+    jitted = trident.jit(f)
+    kept, other = Watched(), Watched()
+    for _ in range(3):
+        assert f(Watched()) == jitted(Watched())
+        assert f(kept) == jitted(other)
+    _gives(g, (1,))
+
+
+def test_a_class_that_defines_its_instances_dict() -> None:
+    class Odd:
+        __dict__ = property(lambda self: {"x": "of the property"})  # type: ignore[assignment]
+
+    def f(o: Any) -> Any:
+        o.x = [1]
+        return o.x, o.__dict__, hasattr(o, "y")
+
+    def g() -> Any:
+        return f(Odd())
+
+    kept = Odd()
+    for _ in range(3):
+        _gives(f, (kept,), (Odd(),))
+        _gives(g)
+
+
+def test_a_slice_without_a_step() -> None:
+    def f(x: Any, step: int) -> Any:
+        try:
+            return x[::step]
+        except ValueError as error:
+            return str(error)
+
+    _gives(f, ([1, 2], 2), ((1, 2), 0), ([1, 2], 0), ("ab", 0), (range(3), 0))
+    _gives(lambda step: (1, 2, 3)[::step], (0,), (1,))

@@ -389,6 +389,12 @@ def test_grid_too_large():
         fill[(2**33 + 1,)](torch.zeros(4), 1.0, 4)
 
 
+@pytest.mark.parametrize("grid", [(1.0,), ("a",), (1, None), lambda meta: ("a", 1)])
+def test_grid_of_what_is_no_int(grid):
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        fill[grid](torch.zeros(4), 1.0, 4)
+
+
 def test_do_bench():
     o = torch.zeros(64)
     assert 0 < triton.testing.do_bench(lambda: fill[(2,)](o, 1.0, 64), warmup=1, rep=2) < 1000

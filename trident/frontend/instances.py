@@ -20,7 +20,7 @@ from trident.frontend.frames import Entry
 from trident.frontend.guards import is_made_anew
 from trident.frontend.heap import Heap
 from trident.frontend.models import registry
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.frontend.virtuals import dict_base
 from trident.ir import NULL
 
@@ -52,12 +52,6 @@ def has_instance_dict(cls: type) -> bool:
     own = [part for part in cls.__mro__ if part not in base.__mro__]
     return bool(own) and bool(cls.__dictoffset__) and not any(
         part.__dict__.get("__slots__") or not part.__flags__ & _HEAP_TYPE for part in own)
-
-
-def own_dict(obj: object) -> Any:
-    """The instance dict, without code of the object's class; None where that defines `__dict__` itself."""
-    found = next((base.__dict__["__dict__"] for base in type(obj).__mro__ if "__dict__" in base.__dict__), None)
-    return found.__get__(obj) if type(found) is types.GetSetDescriptorType else None
 
 
 class Instances(Heap):

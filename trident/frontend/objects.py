@@ -21,7 +21,7 @@ from trident.frontend.guards import is_made_anew
 from trident.frontend.heap import is_mutable_type
 from trident.frontend.instances import Instances
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a, own_dict
 from trident.ir import NULL, PinKind
 
 
@@ -191,8 +191,9 @@ class Objects(Instances):
         of_type = self.read_type(cls, name)
         if of_type is not NULL and _overrides(of_type):
             return self.bind(of_type, value, cls, text)
-        if cls.__dictoffset__ or hasattr(obj, "__dict__"):
-            if type(value) is not Virtual and type(getattr(obj, "__dict__", None)) is not dict:
+        held = own_dict(obj)
+        if cls.__dictoffset__ or held is not None:
+            if type(value) is not Virtual and type(held) is not dict:
                 return Access("opaque", reason=f"the instance dict of a {cls.__name__} is not a plain one")
             found = self._read_instance(value, name, text)
             if found is not NULL:
@@ -216,7 +217,7 @@ class Objects(Instances):
             return value.items[value.keys.index(name)] if name in value.keys else NULL
         if type(value) is Traced:
             return self.read_instance(value, name, text)
-        held = value.obj.__dict__
+        held = own_dict(value.obj)
         self.pin_dict_of(value.obj, held, self.name_of(value))
         return self.read_dict(held, name, text)
 
@@ -255,8 +256,8 @@ class Objects(Instances):
             return Access("value", Const(self.type_of(owner)))
         if name == "__dict__" and type(owner) is Traced and self.is_run_time_instance(owner):
             return Access("value", self.instance_dict(owner))
-        if name == "__dict__" and type(owner) is Virtual and owner.kind == "instance" and type(obj.__dict__) is dict:
-            return Access("value", self.virtual(obj.__dict__, "vars", [owner]))  # type: ignore[attr-defined]
+        if name == "__dict__" and type(owner) is Virtual and owner.kind == "instance" and type(own_dict(obj)) is dict:
+            return Access("value", self.virtual(own_dict(obj), "vars", [owner]))
         if type(owner) is not Const:
             return Access("opaque", reason=f"attribute {name} of a run-time object")
         if type(obj) is types.FunctionType and name in _FUNCTION_PARTS:
@@ -265,7 +266,7 @@ class Objects(Instances):
         if is_a(obj, types.FunctionType | type) and name in ("__name__", "__qualname__", "__module__"):
             return self._name_of_object(obj, found.__get__(obj), text)
         if name == "__dict__":
-            held = obj.__dict__
+            held = found.__get__(obj)
             self.pin_dict_of(obj, held, self.name_of(owner))
             return Access("value", Const(held, text))
         if type(obj) in registry().constant_types:
@@ -379,7 +380,7 @@ class Objects(Instances):
             if type(of_type) is property and of_type.fset is not None:
                 return Access("call", Const(of_type.fset), args=(value,))
             return Access("opaque", reason=f"descriptor {type(of_type).__name__}")
-        if not hasattr(obj, "__dict__"):
+        if own_dict(obj) is None:
             return Access("opaque", reason=f"{cls.__qualname__} has no instance dict")
         return Access("value", value)
 

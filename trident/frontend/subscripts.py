@@ -86,6 +86,8 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
         if not -len(items) <= where < len(items):
             rec.abort("raised", "index out of range")
         return items[where]
+    if where.step == 0:
+        rec.abort("raised", "slice step cannot be zero")
     if type(a) is Const and type(obj) in (str, range):
         return Const(obj[where])
     if is_a(obj, tuple):

@@ -33,6 +33,12 @@ def is_a(obj: Any, classes: Any) -> bool:
     return issubclass(type(obj), classes)
 
 
+def own_dict(obj: object) -> Any:
+    """The instance dict, without code of the object's class; None where there is none, or where that defines `__dict__` itself."""
+    found: Any = next((base.__dict__["__dict__"] for base in type(obj).__mro__ if "__dict__" in base.__dict__), None)
+    return found.__get__(obj) if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType) else None
+
+
 def describe(obj: object) -> str:
     """How to write an object in a guard's text; runs no code of the user's."""
     if type(obj) in _NAMED:

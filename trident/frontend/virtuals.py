@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
 
-from trident.frontend.values import Virtual
+from trident.frontend.values import Virtual, own_dict
 from trident.ir import NULL
 
 
@@ -227,7 +227,7 @@ KINDS: dict[str, Callable[[tuple[Any, ...], Any, dict[str, Any]], object]] = {
     "iterator": _iterator,
     "instance": _instance,
     "generator": lambda items, keys, state: items[0](items[1]),
-    "vars": lambda items, keys, state: items[0].__dict__,
+    "vars": lambda items, keys, state: own_dict(items[0]),
     "super": _super,
     "partial": _partial,
 }

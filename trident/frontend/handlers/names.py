@@ -17,7 +17,7 @@ from trident.frontend.calls import INLINED
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a, own_dict
 from trident.ir import NULL, PinKind
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def store_instance(rec: Recorder, owner: Value, name: str, item: Value, setter: 
     if isinstance(owner, Traced):
         rec.store_instance_item(owner, name, item, setter)
         return
-    held = owner.obj.__dict__
+    held = own_dict(owner.obj)
     rec.pin_dict_of(owner.obj, held, rec.name_of(owner))
     rec.write_call(setter, [owner, Const(name), item], f"{rec.name_of(owner)}.{name} = …")
     rec.note_store(held, name, item, PinKind.DICT)

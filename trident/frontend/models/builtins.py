@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend import generators, iteration, operators, subscripts
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.models.numbers import fold
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual, is_a, own_dict
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -412,7 +412,7 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     if name == "__class__":
         rec.abort("unsupported", "an assignment to __class__")
     of_type = rec.read_type(type(owner.obj), name)
-    if hasattr(type(of_type), "__set__") or not hasattr(owner.obj, "__dict__"):
+    if hasattr(type(of_type), "__set__") or own_dict(owner.obj) is None:
         return NotModelled
     if type(owner) is Const:
         rec.pin_class_of(owner.obj, rec.name_of(owner))

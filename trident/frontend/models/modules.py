@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trident.frontend.models import Answer, NotModelled, Registry
-from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _module_getattr(rec: Recorder, owner: Value, name: str) -> Any:
         return _virtual_getattr(rec, owner, name)
     if type(owner) is Traced:
         return _run_time_getattr(rec, owner, name)
-    held = owner.obj.__dict__
+    held = own_dict(owner.obj)
     text = rec.name_of(owner)
     for table in ("_parameters", "_buffers", "_modules"):
         entry = rec.read_dict(held, table, f"{text}.{table}")

@@ -14,6 +14,7 @@ import re
 import struct
 import time
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 import torch
@@ -189,6 +190,7 @@ class CPULauncher:
             self.entry, self.function = _loaded[function].packed, function
         if enter_hook is not None:
             enter_hook(launch_metadata)
+        grid_x, grid_y, grid_z = index(grid_x), index(grid_y), index(grid_z)
         if 0 < grid_x <= MAX_GRID and 0 < grid_y <= MAX_GRID and 0 < grid_z <= MAX_GRID:
             self.entry(self.pack(args), grid_x, grid_y, grid_z)
             if messages.failures:
