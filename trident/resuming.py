@@ -14,7 +14,7 @@ from trident.backend.native import tracebacks
 from trident.backend.native.resume import THREADS, resume
 from trident.frontend.analysis import analyse
 from trident.frontend.cpython import opcodes
-from trident.ir import NULL, Frame
+from trident.ir import Arrival, Frame
 
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
@@ -47,7 +47,7 @@ def continue_frames(frames: list[Frame], error: BaseException | None) -> object:
 
 def _falls_back(frame: Frame, callee: Frame) -> bool:
     """Whether a frame waits for the value of an attribute that `__getattr__` may still give, which is not what it waits for."""
-    if frame.is_call or frame.discard_result or frame.result is not NULL or not frame.stack:
+    if frame.is_call or frame.arrival is not Arrival.RESULT or not frame.stack:
         return False
     info = analyse(frame.code)
     if info.instructions[info.at[frame.offset]].name not in _LOADS:

@@ -39,6 +39,8 @@ REASONS: dict[str, str] = {
     "evaluator": "with any PEP 523 evaluator in place CPython's own calls of Python functions take C stack, and awaiting one that ends "
                  "is an exception to a tracer",
     "vectorcall": "the test replaces the C function behind a Python function",
+    "traceback": "the frames in the traceback of an exception that a hit has caught have no locals, no `f_back`, and stay at their line",
+    "adaptive": "the test looks at CPython's specialization of code that is compiled and so is not executed",
     "bytecode": "the test executes bytecode that no compiler makes, which is undefined",
     "time": "the test measures time or memory",
     "state": "the test is not repeatable: it fails or passes by what ran before it",
@@ -61,8 +63,7 @@ class Expected:
 
 EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, why, tests in (
     ("exceptions", "suggestion", "AttributeErrorTests.test_getattr_suggestions_*"),
-    ("exceptions", "lifetime", "ExceptionTests.testExceptionCleanupState ExceptionTests.test_3114 ExceptionTests.test_*_cleanup "
-                               "ExceptionTests.test_generator_*_cleanup_exc_state"),
+    ("exceptions", "lifetime", "ExceptionTests.test_*_cleanup ExceptionTests.test_generator_*_cleanup_exc_state"),
     ("exceptions", "frame", "ExceptionTests.testSettingException"),
     ("generators", "frame", "GeneratorStackTraceTest.*"),
     ("generators", "state", "SignalAndYieldFromTest.test_raise_and_yield_from"),

@@ -20,7 +20,7 @@ from trident.backend.native import layouts
 from trident.backend.native.evaluator import count_frames
 from trident.backend.native.resume import call, resume
 from trident.errors import ResumeError
-from trident.ir.trace import NULL, Frame
+from trident.ir.trace import NULL, Arrival, Frame
 
 
 def offset_of(code: CodeType, name: str, argument: object = None, nth: int = 0) -> int:
@@ -250,7 +250,7 @@ def test_property_getter() -> None:
 def test_property_setter_result_is_dropped() -> None:
     thing, setter = Thing(9), Thing.prop.fset
     offset = offset_of(sets_property.__code__, "STORE_ATTR")
-    waiting = function_frame(sets_property, offset, {"thing": thing}, [3, thing], is_call=False, pops=2, discard_result=True,
+    waiting = function_frame(sets_property, offset, {"thing": thing}, [3, thing], is_call=False, pops=2, arrival=Arrival.NOTHING,
                              next_offset=after(sets_property.__code__, offset))
     assert resume([waiting, function_frame(setter, start_of(setter), {"self": thing, "value": 3}, [])]) == 3
 
@@ -265,9 +265,30 @@ def test_operator() -> None:
 
 def test_init_gives_its_instance() -> None:
     thing, init = object.__new__(Thing), Thing.__init__
-    waiting = function_frame(makes, call_offset(makes.__code__), {}, [NULL, Thing, 5], result=thing)
+    waiting = function_frame(makes, call_offset(makes.__code__), {}, [NULL, Thing, 5], arrival=Arrival.GIVEN,
+                             result=thing)
     made, _ = resume([waiting, function_frame(init, start_of(init), {"self": thing, "n": 5}, [])])
     assert made is thing and (thing.n, thing.seen) == (5, ["__init__", "makes"])
+
+
+def iterates(source):
+    made = iter(source)
+    return next(made)
+
+
+def gives_its_argument(source):
+    return source
+
+
+@pytest.mark.parametrize(("source", "outcome"), [(iter((1, 2)), 1), ([1, 2], TypeError)])
+def test_a_result_that_must_be_an_iterator(source, outcome) -> None:
+    waiting = function_frame(iterates, call_offset(iterates.__code__), {"source": source}, [NULL, iter, source], arrival=Arrival.ITERATOR)
+    inner = function_frame(gives_its_argument, start_of(gives_its_argument), {"source": source}, [])
+    if outcome is TypeError:
+        with pytest.raises(TypeError, match=r"iter\(\) returned non-iterator of type 'list'"):
+            resume([waiting, inner])
+    else:
+        assert resume([waiting, inner]) == outcome
 
 
 def test_exception_in_a_property() -> None:

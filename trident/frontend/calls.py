@@ -22,9 +22,10 @@ from trident.frontend.frames import Entry, RecordedFrame, passes_on
 from trident.frontend.instances import has_instance_dict, has_plain_layout
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.objects import Access, Objects, type_word
+from trident.frontend.special import is_iterator
 from trident.frontend.values import Const, Traced, Value, Virtual, callee_name, is_a
 from trident.frontend.virtuals import CONTENTS, dict_base
-from trident.ir import NULL, OpaqueCall
+from trident.ir import NULL, Arrival, OpaqueCall
 from trident.ir.codes import OfCode
 
 MAX_INLINE_DEPTH = 60
@@ -201,7 +202,7 @@ class Calls(Objects):
             return self.opaque(callee, args, kwargs, f"makes a {cls.__qualname__}")
         if init is object.__init__:
             return made
-        return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, discard=True, result=made)
+        return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, arrival=Arrival.GIVEN, result=made)
 
     def _make_dict_instance(self, cls: type, base: Any, init: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
         """An instance of a subclass of dict or OrderedDict: its contents are a virtual dict among its attributes."""
@@ -209,7 +210,7 @@ class Calls(Objects):
         made = self.virtual(base.__new__(cls), "instance", [contents], [CONTENTS], cls=cls)
         if init is None:
             return made
-        return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, discard=True, result=made)
+        return self._inline(Const(init, f"{cls.__qualname__}.__init__"), [made, *args], kwargs, arrival=Arrival.GIVEN, result=made)
 
     # ------------------------------------------------------------------------------------------------- functions
     def _call_function(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
@@ -244,7 +245,7 @@ class Calls(Objects):
     def _can_inline(self, code: types.CodeType, function: types.FunctionType) -> bool:
         return not self._not_inlined(code, function)
 
-    def _inline(self, callee: Value, args: list[Value], kwargs: dict[str, Value], *, discard: bool = False,
+    def _inline(self, callee: Value, args: list[Value], kwargs: dict[str, Value], *, arrival: Arrival = Arrival.RESULT,
                 result: Value | None = None) -> _Inlined:
         function = callee.obj
         assert isinstance(function, types.FunctionType)
@@ -252,18 +253,19 @@ class Calls(Objects):
             self.pin_function(function, callee.origin)
         info = analyse(function.__code__)
         frame = RecordedFrame(callee, info, bind_arguments(self, callee, info, args, kwargs))  # type: ignore[arg-type]
-        self.push_frame(frame, is_call=self.call_instruction, discard=discard, result=result)
+        self.push_frame(frame, is_call=self.call_instruction, arrival=arrival, result=result)
         return INLINED
 
     call_instruction = False  # whether the current instruction is a CALL (else an attribute, an operator, …)
     # (stack, pops) for the caller of a frame that is pushed now, where these are not what the handler's popping says.
     pending: tuple[list[Entry], int] | None = None
 
-    def push_frame(self, frame: RecordedFrame, *, is_call: bool, discard: bool = False, result: Value | None = None) -> None:
+    def push_frame(self, frame: RecordedFrame, *, is_call: bool, arrival: Arrival = Arrival.RESULT,
+                   result: Value | None = None) -> None:
         """Enter an inlined callee. The handler has popped the operands of the current instruction and nothing else."""
         caller = self.frames[-1]
         if len(self.frames) > self.stop_depth:
-            caller.is_call, caller.discard, caller.result = is_call, discard, result
+            caller.is_call, caller.arrival, caller.result = is_call, arrival, result
             if self.pending is not None:
                 caller.before, caller.pops = self.pending
             else:
@@ -281,8 +283,8 @@ class Calls(Objects):
     def return_value(self, value: Value) -> None:
         """The innermost frame returns."""
         caller = self.frames[-2] if len(self.frames) > 1 else None
-        if caller is not None and caller.discard and caller.result is not None and self.resolve(value).obj is not None:
-            raise Leave("raised", "__init__() should return None")
+        if caller is not None:
+            self._check_arrival(caller.arrival, value)
         ended = self.frames[-1]
         inlined = len(self.frames) - 1 != self.stop_depth
         if inlined:
@@ -298,20 +300,34 @@ class Calls(Objects):
         ended.clear()
         self.enter(caller)
         del caller.stack[len(caller.stack) - caller.pops:]
-        if caller.result is not None:
-            caller.stack.append(caller.result)
-        elif not caller.discard:
-            caller.stack.append(value)
+        if caller.arrival is not Arrival.NOTHING:
+            caller.stack.append(value if caller.result is None else caller.result)
         caller.no_callee()
+
+    def _check_arrival(self, arrival: Arrival, value: Value) -> None:
+        """What CPython demands of the result; where it is not that, CPython raises the error when it goes on from here."""
+        value = self.resolve(value)
+        if arrival is Arrival.GIVEN and value.obj is not None:
+            raise Leave("raised", "__init__() should return None")
+        if arrival is Arrival.ITERATOR and not is_iterator(self, value):  # type: ignore[arg-type]
+            raise Leave("raised", "__iter__ returned no iterator")
 
     def call_discard(self, callee: Value, args: list[Value]) -> Any:
         """A call by an instruction that drops the result (a store): None, or INLINED."""
         callee = self.resolve(callee)
         if is_a(callee.obj, types.FunctionType) and self._can_inline(callee.obj.__code__, callee.obj) \
                 and registry().find(callee.obj) is None:
-            return self._inline(callee, args, {}, discard=True)
+            return self._inline(callee, args, {}, arrival=Arrival.NOTHING)
         self.opaque(callee, args, {}, "a store that is not followed")
         return None
+
+    def call_for_iterator(self, method: Value, owner: Value) -> Any:
+        """A class's `__iter__`: a Value, or INLINED; a result that is no iterator is CPython's error."""
+        function = method.obj
+        if is_a(function, types.FunctionType) and registry().find(function) is None \
+                and self._can_inline(function.__code__, function):  # type: ignore[attr-defined]
+            return self._inline(method, [owner], {}, arrival=Arrival.ITERATOR)
+        return self.opaque(Const(iter), [owner], {}, f"iteration over a {type(owner.obj).__name__}")
 
     def finish_opaque(self, fn: Any, args: list[Value], real: object, reason: str) -> Value:
         """Write an opaque call of a harmless C function that has been executed already."""

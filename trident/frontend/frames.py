@@ -13,7 +13,7 @@ from typing import Any
 
 from trident.frontend.analysis import CodeInfo, Instruction
 from trident.frontend.values import Value
-from trident.ir import NULL, Frame
+from trident.ir import NULL, Arrival, Frame
 from trident.ir.trace import Null
 
 Entry = Value | Null
@@ -22,7 +22,7 @@ Entry = Value | Null
 class RecordedFrame:
     """One frame. locals: localsplus. pc: index of the next instruction in `code.instructions`."""
 
-    __slots__ = ("before", "builtins", "cached_state", "code", "current", "discard", "function", "globals", "is_call", "locals",
+    __slots__ = ("arrival", "before", "builtins", "cached_state", "code", "current", "function", "globals", "is_call", "locals",
                  "pc", "pops", "resume_at", "result", "stack", "visits")
 
     def __init__(self, function: Value, code: CodeInfo, locals_: list[Entry]) -> None:
@@ -37,7 +37,7 @@ class RecordedFrame:
         self.pc = 0
         self.current: Instruction = code.instructions[0]
         # How the result of an inlined callee arrives (meaningful only while there is one).
-        self.is_call, self.pops, self.discard = True, 0, False
+        self.is_call, self.pops, self.arrival = True, 0, Arrival.RESULT
         self.resume_at = -1
         self.result: Value | None = None
         self.cached_state: Any = None
@@ -64,7 +64,7 @@ class RecordedFrame:
 
     def no_callee(self) -> None:
         """The inlined callee is gone."""
-        self.is_call, self.pops, self.discard, self.result, self.resume_at = True, 0, False, None, -1
+        self.is_call, self.pops, self.arrival, self.result, self.resume_at = True, 0, Arrival.RESULT, None, -1
         self.cached_state = None
 
     def concrete(self, offset: int, stack: list[Entry]) -> Frame:
@@ -72,7 +72,7 @@ class RecordedFrame:
         function = self.function.obj
         assert isinstance(function, FunctionType)
         return Frame(function, self.code.code, offset, [_object(v) for v in self.locals], [_object(v) for v in stack],
-                     self.is_call, self.pops, self.resume_at, self.discard, NULL if self.result is None else self.result.obj)
+                     self.is_call, self.pops, self.resume_at, self.arrival, NULL if self.result is None else self.result.obj)
 
 
 def _object(entry: Entry) -> object:

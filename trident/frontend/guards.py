@@ -295,7 +295,10 @@ class Guarding(Core):
             return made if cls is dict else self.make_call(cls, [made], (), cls.__name__)  # type: ignore[attr-defined]
         maker = _C_MAKERS.get(kind)
         if kind == "method" and type(virtual.items[0].obj) in C_METHODS:  # type: ignore[union-attr]
-            return self.make_call(type(virtual.items[0].obj).__get__, items, (), kind)  # type: ignore[union-attr]
+            found: Any = virtual.items[0].obj  # type: ignore[union-attr]
+            if virtual.items[1].obj is None:  # type: ignore[union-attr]  # which `__get__` takes for no owner
+                return self.make_call(getattr, [items[1], builder.constant(found.__name__)], (), kind)
+            return self.make_call(type(found).__get__, items, (), kind)
         kwnames: tuple[str, ...] = ()
         if maker is None or any(item is None for item in items):
             present = [item for item in items if item is not None]

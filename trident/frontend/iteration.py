@@ -301,7 +301,7 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
     if rec.follows_type(value):
         found = rec.read_type(cls, "__iter__")
         if isinstance(found, types.FunctionType):
-            return rec.call(Const(found, f"{cls.__qualname__}.__iter__"), [value], {})
+            return rec.call_for_iterator(Const(found, f"{cls.__qualname__}.__iter__"), value)
         if contents_of(value) is not None and found in _C_ITERATORS:
             return sequence_iterator(rec, keys_of(rec, value))
     return rec.opaque(Const(iter), [value], {}, f"iteration over a {cls.__name__}")

@@ -274,8 +274,8 @@ class Match:
             inner = frame is rec.frames[-1]
             self._entry(state.function, frame.function)
             offset = frame.current.offset
-            mine = (frame.code.code, offset, frame.is_call, frame.pops, frame.resume_at, frame.discard)
-            theirs = (state.code, state.offset, state.is_call, state.pops, state.next_offset, state.discard_result)
+            mine = (frame.code.code, offset, frame.is_call, frame.pops, frame.resume_at, frame.arrival)
+            theirs = (state.code, state.offset, state.is_call, state.pops, state.next_offset, state.arrival)
             stack = frame.stack if inner else frame.before
             if mine[0] is not theirs[0] or mine[1:] != theirs[1:] or len(stack) != len(state.stack):
                 self.fits = False

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from trident.frontend import special
 from trident.frontend.aborts import UserRaised
 from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
@@ -534,8 +535,9 @@ def _truth_object(rec: Recorder, a: Value) -> Value:
             continue
         if isinstance(found, types.FunctionType):
             answer = rec.try_pure(Const(found), [a])
-            if answer is not None:
-                return truth(rec, answer) if name == "__len__" else answer
+            checked = None if answer is None else (special.truth_of if name == "__bool__" else special.length_of)(rec, answer)
+            if checked is not None:
+                return truth(rec, checked)
         if (contents := contents_of(a)) is not None and name == "__len__" and found in C_LENGTHS:
             return Const(bool(contents.items))
         return opaque_truth(rec, a)
@@ -570,8 +572,9 @@ def length(rec: Recorder, a: Value) -> Value:
         return value
     if rec.follows_type(a):
         found = rec.read_type(cls, "__len__")
-        if isinstance(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None:
-            return answer
+        if isinstance(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None \
+                and (checked := special.length_of(rec, answer)) is not None:
+            return checked
         if (contents := contents_of(a)) is not None and found in C_LENGTHS:
             return Const(len(contents.items))
         if type(a) is Traced and found in C_LENGTHS:

@@ -268,7 +268,7 @@ class Recorder(Looping):
         info = AbortInfo(reason, text, innermost.code.code.co_filename, innermost.current.line)
         blamed = answer(lambda: self._blame(reason, text), "")
         for frame in self.frames[-1:]:
-            frame.is_call, frame.pops, frame.discard, frame.result, frame.resume_at = True, 0, False, None, -1
+            frame.no_callee()
         frames = [frame.concrete(frame.current.offset, frame.before) for frame in self.frames]
         outcome = Outcome(abort=info, overwritten=self.overwritten, blamed=blamed)
         if self.shadow is not None:

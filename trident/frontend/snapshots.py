@@ -162,7 +162,7 @@ def _add(writing: _Writing, frame: RecordedFrame, offset: int, stack: list[Entry
     result = None if frame.result is None else writing.recipe(frame.result)
     writing.frames.append(FrameState(writing.recipe(frame.function), frame.code.code, offset, locals_,
                                      tuple(writing.recipe(entry) for entry in stack), frame.is_call, frame.pops,
-                                     frame.resume_at, frame.discard, result))
+                                     frame.resume_at, frame.arrival, result))
 
 
 @dataclass(slots=True)
@@ -237,7 +237,7 @@ class Reviver:
         frame.before = frame.stack[:]
         frame.current = info.instructions[info.at[state.offset]]
         frame.pc = frame.current.index + (not innermost)
-        frame.is_call, frame.pops, frame.discard = state.is_call, state.pops, state.discard_result
+        frame.is_call, frame.pops, frame.arrival = state.is_call, state.pops, state.arrival
         frame.resume_at = state.next_offset
         frame.result = None if state.result is None else self.entry(state.result)  # type: ignore[assignment]
         return frame

@@ -112,8 +112,8 @@ def make_function(code: CodeType, globals_: dict[str, Any], defaults: Any, kwdef
 
 def bind_method(function: Any, owner: object) -> object:
     """The method that an attribute access makes of what it found in the type."""
-    if type(function) in C_METHODS:
-        return function.__get__(owner, type(owner))
+    if type(function) in C_METHODS:  # whose `__get__` takes None for no owner
+        return getattr(None, function.__name__) if owner is None else function.__get__(owner, type(owner))
     return MethodType(function, owner)
 
 

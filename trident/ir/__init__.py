@@ -6,6 +6,7 @@ Owns what both halves share; imports neither. May import: torch_mlir, the standa
 from trident.ir.builder import TraceBuilder
 from trident.ir.trace import (
     NULL,
+    Arrival,
     Build,
     Frame,
     FrameState,
@@ -23,5 +24,5 @@ from trident.ir.trace import (
     rebuild,
 )
 
-__all__ = ["NULL", "Build", "Frame", "FrameState", "GuardInfo", "Known", "LaunchParam", "LaunchSite", "OpaqueCall", "Pin",
+__all__ = ["NULL", "Arrival", "Build", "Frame", "FrameState", "GuardInfo", "Known", "LaunchParam", "LaunchSite", "OpaqueCall", "Pin",
            "PinKind", "Recipe", "Slot", "Snapshot", "Trace", "TraceBuilder", "rebuild"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -65,6 +65,19 @@ NULL = Null()
 Recipe = Slot | Known | Build | Null
 
 
+class Arrival(IntEnum):
+    """What a pending instruction makes of the result of the frame that it waits for."""
+
+    RESULT = 0
+    """It is pushed."""
+    NOTHING = 1
+    """It is dropped (a store through a property, `__setitem__`)."""
+    GIVEN = 2
+    """An instance is pushed; the result, of its `__init__`, must be None."""
+    ITERATOR = 3
+    """It is pushed, and must be an iterator (`__iter__`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrameState:
     """One Python frame, stopped before the instruction at `offset`.
@@ -73,8 +86,8 @@ class FrameState:
     execute next, including its EXTENDED_ARG (and KW_NAMES) prefixes; for every frame but the innermost it is the call that
     is in progress. locals: one recipe per entry of localsplus (arguments, locals, cells, free variables: `len(co_varnames)
     + cells + frees`, CPython's order). stack: the operand stack from the bottom. is_call: the pending instruction of an
-    outer frame is a CALL-like instruction whose callable can be replaced (else: the inner frame's result is pushed after
-    popping `pops` entries, and execution continues at `next_offset`).
+    outer frame is a CALL-like instruction whose callable can be replaced (else: `pops` entries go when the inner frame has
+    returned, and execution continues at `next_offset`). arrival: what comes in their place.
     """
 
     function: Recipe
@@ -85,10 +98,8 @@ class FrameState:
     is_call: bool = True
     pops: int = 0
     next_offset: int = -1
-    discard_result: bool = False
-    # True where the pending instruction drops the inner frame's result (setattr through a property, __init__ of a class
-    # whose instance `result` names).
-    result: Recipe | None = None
+    arrival: Arrival = Arrival.RESULT
+    result: Recipe | None = None  # of Arrival.GIVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +258,7 @@ class Frame:
     is_call: bool = True
     pops: int = 0
     next_offset: int = -1
-    discard_result: bool = False
+    arrival: Arrival = Arrival.RESULT
     result: object = NULL
 
 
@@ -273,5 +284,5 @@ def rebuild(snapshot: Snapshot, values: tuple[object, ...] | list[object]) -> li
         assert isinstance(function, FunctionType)
         result = NULL if f.result is None else value(f.result)
         frames.append(Frame(function, f.code, f.offset, [value(v) for v in f.locals], [value(v) for v in f.stack],
-                            f.is_call, f.pops, f.next_offset, f.discard_result, result))
+                            f.is_call, f.pops, f.next_offset, f.arrival, result))
     return frames

@@ -21,10 +21,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from trident.backend.native import engine, evaluator, layouts, points, room, tools, tracebacks
-from trident.backend.native.emit import I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
+from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
 from trident.errors import ResumeError
 from trident.ir.trace import NULL as NO_OBJECT
-from trident.ir.trace import Frame
+from trident.ir.trace import Arrival, Frame
 
 
 class _Record(ctypes.Structure):
@@ -45,7 +45,6 @@ class _Record(ctypes.Structure):
 
 _AT = {name: getattr(_Record, name).offset for name, _ in _Record._fields_}
 _CALLS_BELOW = 1  # calls in C that count as frames: that of ctypes
-_PUSH_INNER, _PUSH_NOTHING, _PUSH_GIVEN = 0, 1, 2
 
 # --------------------------------------------------------------------------------------------------------------- native code
 
@@ -139,16 +138,36 @@ def _define_settle(module: Module) -> None:
         f.clear(f.item(slots, f.load(top, kind=I64)))
     push = f.load(record, _AT["push"], I64)
     value = f.variable(result)
-    with f.when(f.equal(push, i64(_PUSH_GIVEN))):
+    with f.when(f.equal(push, i64(Arrival.GIVEN))):
         given = f.load(record, _AT["result"])
         f.incref(given)
         f.store(given, value)
-    with f.when(f.differ(push, i64(_PUSH_INNER))):
+    with f.when(f.b.or_(f.equal(push, i64(Arrival.GIVEN)), f.equal(push, i64(Arrival.NOTHING)))):
         f.decref(result)
-    with f.when(f.differ(push, i64(_PUSH_NOTHING))):
+    with f.when(f.differ(push, i64(Arrival.NOTHING))):
         f.store(f.load(value), f.item(slots, f.load(top, kind=I64)))
         f.store(f.b.trunc(f.b.add(f.load(top, kind=I64), i64(1)), I32), frame, layout.frame_stacktop)
     f.ret()
+
+
+def _define_accepts(module: Module) -> None:
+    """`i1 accepts(record, result)`: whether the pending instruction takes the inner frame's result; if not, that is a TypeError."""
+    f = module.function("accepts", I1, [PTR, PTR], internal=True)
+    record, result = f.args
+    push, text = f.load(record, _AT["push"], I64), f.variable(NULL)
+    not_none = f.differ(result, module.external_variable("_Py_NoneStruct"))
+    with f.when(f.b.and_(f.equal(push, i64(Arrival.GIVEN)), not_none), likely=False):
+        f.store(module.external_variable("trident_bad_init"), text)
+    with f.when(f.equal(push, i64(Arrival.ITERATOR)), likely=False), f.when(f.equal(f.call("PyIter_Check", I32, result), i32(0))):
+        f.store(module.external_variable("trident_bad_iterator"), text)
+    with f.when(f.is_null(f.load(text))):
+        f.ret(ir.Constant(I1, 1))
+    message = f.call("PyObject_CallOneArg", PTR, f.load(text), result)
+    f.decref(result)
+    with f.when(f.not_null(message)):
+        f.call("PyErr_SetObject", VOID, f.load(module.external_variable("PyExc_TypeError")), message)
+        f.decref(message)
+    f.ret(ir.Constant(I1, 0))
 
 
 def _define_hook(module: Module) -> None:
@@ -173,15 +192,8 @@ def _define_hook(module: Module) -> None:
             with failed:
                 f.store(i32(1), raising)
             with returned:
-                given = f.equal(f.load(record, _AT["push"], I64), i64(_PUSH_GIVEN))
-                wrong = f.b.and_(given, f.differ(result, module.external_variable("_Py_NoneStruct")))
-                with f.otherwise(wrong) as (bad_init, fine):
-                    with bad_init:  # of an object that the trace has made
-                        text = f.call("PyObject_CallOneArg", PTR, module.external_variable("trident_bad_init"), result)
-                        f.decref(result)
-                        with f.when(f.not_null(text)):
-                            f.call("PyErr_SetObject", VOID, f.load(module.external_variable("PyExc_TypeError")), text)
-                            f.decref(text)
+                with f.otherwise(f.call("accepts", I1, record, result)) as (fine, refused):
+                    with refused:
                         f.store(i32(1), raising)
                     with fine:
                         f.call("settle", VOID, frame, record, result)
@@ -264,7 +276,8 @@ def _set_handled(f: Function, value: ir.Value) -> None:
 @cache
 def _native() -> tuple[Any, Any]:
     engine.add_symbol("trident_no_object", engine.immortal(NO_OBJECT))
-    engine.add_symbol("trident_bad_init", engine.immortal(_bad_init))
+    engine.add_symbol("trident_bad_init", engine.immortal(bad_init))
+    engine.add_symbol("trident_bad_iterator", engine.immortal(bad_iterator))
     tools.install()
     module = Module("resume")
     room.define(module)
@@ -272,6 +285,7 @@ def _native() -> tuple[Any, Any]:
     _define_enter(module)
     _define_inner(module)
     _define_settle(module)
+    _define_accepts(module)
     _define_hook(module)
     _define_start(module)
     _define_call(module)
@@ -354,20 +368,23 @@ def _outer(record: _Record, frame: Frame, point: points.Point, kept: list[object
     after = points.table(frame.code).get(following)
     if after is None or not after.enterable:
         raise ResumeError(f"{where}: no instruction to continue with starts at offset {following}")
-    record.pops, record.push = pops, _PUSH_INNER
-    if frame.result is not NO_OBJECT:
+    record.pops, record.push = pops, frame.arrival
+    if frame.arrival is Arrival.GIVEN:
         kept.append(frame.result)
-        record.push, record.result = _PUSH_GIVEN, id(frame.result)
-    elif frame.discard_result:
-        record.push = _PUSH_NOTHING
-    if len(frame.stack) - pops + (record.push != _PUSH_NOTHING) > frame.code.co_stacksize:
+        record.result = id(frame.result)
+    if len(frame.stack) - pops + (frame.arrival is not Arrival.NOTHING) > frame.code.co_stacksize:
         raise ResumeError(f"{where}: the result does not fit on the stack")
     record.start = layouts.code_units(frame.code) + after.start - 2
 
 
-def _bad_init(result: object) -> str:
+def bad_init(result: object) -> str:
     """What CPython says of an `__init__` that returns something."""
     return f"__init__() should return None, not '{type(result).__name__}'"
+
+
+def bad_iterator(result: object) -> str:
+    """What CPython says of an `__iter__` that returns no iterator."""
+    return f"iter() returned non-iterator of type '{type(result).__name__}'"
 
 
 def _hidden_below() -> tuple[int | None, int]:
@@ -390,8 +407,8 @@ def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled
     Consumes them: their `locals` and `stack` lists are empty afterwards, so that objects live exactly as long as in CPython.
     The innermost frame continues with the instruction at its offset, or, where `exc` is given, with that exception raised by
     that instruction. Its traceback loses the frames of Trident that it starts with. Every other frame waits for the inner one:
-    with `is_call` the call at its offset takes the result; else `pops` entries go, the result (or `result`, or nothing with
-    `discard_result`) is pushed, and it continues at `next_offset`.
+    with `is_call` the call at its offset takes the result; else `pops` entries go, and it continues at `next_offset`. What is
+    pushed is said by `arrival`.
 
     handled: the exception that the innermost frame is in the middle of handling (None: no exception). Left out, the thread's
     state counts, so call this outside of `except` blocks; inside one that has caught `exc`, its `__context__` counts. With THREADS

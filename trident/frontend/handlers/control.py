@@ -16,6 +16,7 @@ from trident.frontend.calls import INLINED
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.frontend.virtuals import bind_method
 from trident.ir import NULL
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def before_with(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 def _bound(rec: Recorder, found: Any, owner: Value, name: str) -> Value:
     """A special method of a type, bound."""
     if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
-        real = found.__get__(owner.obj, type(owner.obj))
+        real = bind_method(found, owner.obj)
         return rec.virtual(real, "method", [Const(found, f"{type(owner.obj).__qualname__}.{name}"), owner])
     if type(owner) is not Const:
         raise Leave("unsupported", f"{name} of {type(owner.obj).__qualname__} is a {type(found).__name__}")
