@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
@@ -107,8 +108,17 @@ def _callable(function: FunctionType, entry: Entry) -> Any:
     return made
 
 
-@functools.cache
+_first_use = threading.RLock()
+"""The native code that all functions share is made once, also where several threads need it first."""
+
+
 def _callable_type() -> type:
+    with _first_use:
+        return _made_type()
+
+
+@functools.cache
+def _made_type() -> type:
     return callable_type("trident.Function", {
         "specializations": property(lambda self: len(entry_of(self).roots), doc="number of root traces"),
         "reset": lambda self: entry_of(self).reset(),
@@ -217,8 +227,9 @@ def frame_hook() -> Iterator[None]:
 
 
 def _installed_hook() -> FrameHook:
-    hook = _hook()
-    hook.install()
+    with _first_use:
+        hook = _hook()
+        hook.install()
     return hook
 
 

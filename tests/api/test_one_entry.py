@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 import threading
 import weakref
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 import trident
+from tests.processes import environment
 from trident import options
 from trident.api import entry_of
 from trident.entry import all_entries
@@ -519,3 +521,29 @@ def test_threads() -> None:
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+_FIRST_USE = """
+import sys, threading, torch, trident
+sys.setswitchinterval(1e-5)
+x, start, results = torch.ones(2), threading.Barrier(4), []
+
+def work(n):
+    def f(x):
+        return x + n
+    start.wait()
+    if n % 2:
+        with trident.frame_hook():
+            results.append(f(x).tolist() == [n + 1.0] * 2)
+    results.append(trident.jit(f)(x).tolist() == [n + 1.0] * 2)
+
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(results)
+"""
+
+
+def test_several_threads_are_the_first() -> None:
+    done = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, timeout=120, env=environment())
+    assert done.stdout.split() == ["[True,", *["True,"] * 4, "True]"] and done.stderr == "", done.stderr
