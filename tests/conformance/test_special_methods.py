@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -107,6 +108,7 @@ PROTOCOLS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "__getattr__": (lambda o: o.missing,),
     "__init__": (lambda o: type(type(o)()).__name__,),
 }
+PATTERN = re.compile("ab")
 RESULTS = (None, 1, -1, True, 1.5, "a", [], 1 << 70, NotImplemented, "itself")
 
 
@@ -200,3 +202,17 @@ def test_a_run_time_length() -> None:
     for n in (1, 2, 3, 0, 5, -1, 7, True, 1 << 62, 1 << 63, 1 << 70, 1.5, None, 4):
         assert outcome(jitted, Sized(), n) == outcome(length_of_argument, Sized(), n), n
     assert entry_of(jitted).cell.hits >= 2
+
+
+def test_methods_in_c_that_need_their_class() -> None:
+    """Such a method (METH_METHOD) crashes CPython where it is bound without a class."""
+
+    def function(text: str) -> Any:
+        match = PATTERN.match
+        return match, [PATTERN.search], match(text)
+
+    jitted = trident.jit(function)
+    for n in range(4):
+        match, (search,), found = jitted("ab" + str(n))
+        assert match("ab").span() == search("ab").span() == found.span() == (0, 2) and match.__self__ is PATTERN
+    assert entry_of(jitted).cell.hits == 3

@@ -298,7 +298,8 @@ class Guarding(Core):
             found: Any = virtual.items[0].obj  # type: ignore[union-attr]
             if virtual.items[1].obj is None:  # type: ignore[union-attr]  # which `__get__` takes for no owner
                 return self.make_call(getattr, [items[1], builder.constant(found.__name__)], (), kind)
-            return self.make_call(type(found).__get__, items, (), kind)
+            # CPython looks into the class that it is given, also where none is.
+            return self.make_call(type(found).__get__, [*items, builder.constant(found.__objclass__)], (), kind)
         kwnames: tuple[str, ...] = ()
         if maker is None or any(item is None for item in items):
             present = [item for item in items if item is not None]
