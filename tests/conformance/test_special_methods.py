@@ -216,3 +216,45 @@ def test_methods_in_c_that_need_their_class() -> None:
         match, (search,), found = jitted("ab" + str(n))
         assert match("ab").span() == search("ab").span() == found.span() == (0, 2) and match.__self__ is PATTERN
     assert entry_of(jitted).cell.hits == 3
+
+
+class Counted:
+    """An index that counts how often it is asked; `what` may be no int."""
+
+    def __init__(self, what: Any) -> None:
+        self.what, self.asked = what, 0
+
+    def __index__(self) -> Any:
+        self.asked += 1
+        return self.what
+
+
+@pytest.mark.parametrize("what", [1, -1, "x", 1 << 70])
+@pytest.mark.parametrize("sequence", [(1, 2, 3), [1, 2, 3], "abc", range(4)])
+def test_the_parts_of_a_slice_are_asked_as_often_as_by_cpython(sequence: Any, what: Any) -> None:
+    def function(sequence: Any, index: Any) -> Any:
+        return sequence[index:], sequence[:index], sequence[index:index]
+
+    jitted = trident.jit(function)
+    for _ in range(3):
+        ours, theirs = Counted(what), Counted(what)
+        assert outcome(jitted, sequence, ours) == outcome(function, sequence, theirs)
+        assert ours.asked == theirs.asked
+    assert not [abort for abort in entry_of(jitted).aborts if abort.reason == "internal"]
+
+
+def test_a_set_that_changes_while_it_is_iterated_over() -> None:
+    def function(x: int) -> Any:
+        made, seen = {1, 2, x}, []
+        try:
+            for item in made:
+                seen.append(item)
+                made.update([x + 1])
+        except RuntimeError as error:
+            return str(error), seen
+        return made, seen
+
+    jitted = trident.jit(function)
+    for x in (3, 4, 5, 3):
+        assert jitted(x) == function(x)
+    assert not [abort for abort in entry_of(jitted).aborts if abort.reason == "internal"]

@@ -538,6 +538,8 @@ def _sequence_item(rec: Recorder, source: Value, pos: int) -> Any:
         return Const(obj[pos], f"{rec.name_of(source)}[{pos}]") if pos < len(obj) else END
     if type(source) is Const and type(obj) is list and rec.list_is_dynamic(obj):
         source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
+    if type(source) is Traced and type(obj) is set:
+        rec.abort("unsupported", "a set that something else has got while it is iterated over")
     if type(source) is Traced and type(obj) is not dict:
         rec.type_of(source)
         more = pos < len(obj)

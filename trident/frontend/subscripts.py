@@ -70,6 +70,16 @@ def _has_c_getitem(cls: type, index: Value) -> bool:
 _C_GETITEM = (tuple.__getitem__, list.__getitem__, range.__getitem__, str.__getitem__)
 
 
+def slice_parts(where: slice) -> tuple[object, object, object]:
+    """start, stop, step."""
+    return where.start, where.stop, where.step
+
+
+def _is_plain_index(part: object) -> bool:
+    """Whether a part of a slice has no `__index__` of the user's, which would run each time that the slice is used."""
+    return part is None or type(part) in (int, bool)
+
+
 def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
     obj: Any = a.obj
     if type(a) is Virtual and a.kind == "range" and not all(type(rec.resolve(item)) is Const for item in a.items):
@@ -79,7 +89,7 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
     if type(a) is Const and type(obj) is list and rec.list_is_dynamic(obj):
         return _sequence_subscript(rec, Traced(obj, rec.builder.constant(obj), rec.name_of(a), list), index)
     items = known_items(rec, a)
-    if items is None:
+    if items is None or type(index.obj) is slice and not all(_is_plain_index(part) for part in slice_parts(index.obj)):
         return NotModelled
     where = rec.promote(index, f"index of {rec.name_of(a)}")
     if type(where) in (int, bool):
