@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import torch
+
 from trident.backend.lowering.function import Function, double
 from trident.backend.lowering.rules import LoweringError
 from trident.backend.lowering.values import Op, Place, Value
@@ -28,8 +30,6 @@ def unsupported(operator: str, name: str, cxx: CxxType, value: Value) -> NoRetur
 def _device_code(device: Any) -> int:
     """c10::DeviceType of a torch.device."""
     if not _DEVICE_TYPES:
-        import torch
-
         members = torch._C._autograd.DeviceType.__members__
         _DEVICE_TYPES.update({name.lower(): int(member) for name, member in members.items()})
         _DEVICE_TYPES["privateuseone"] = _DEVICE_TYPES.get("privateuse1", _DEVICE_TYPES.get("privateuseone", -1))

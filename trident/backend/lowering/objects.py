@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import torch
+
 from trident.backend.lowering.function import RAISE, Function
 from trident.backend.lowering.rules import LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
@@ -44,8 +46,6 @@ def constant_none(f: Function, op: Op) -> None:
 
 @rule("torch.constant.device")
 def constant_device(f: Function, op: Op) -> None:
-    import torch
-
     op.results[0].set_const(torch.device(op.text("value")))
 
 

@@ -14,6 +14,8 @@ from enum import Enum
 from functools import cache
 from typing import Final
 
+import torch
+
 from trident.backend.native import symbols
 from trident.errors import TridentError
 
@@ -201,8 +203,6 @@ def signature(op: str, overload: str) -> AtenSignature:
     symbol = symbols.operator_entries().get(symbols.cxx_name(op, overload))
     if symbol is None:
         raise UnsupportedOperator(f"{full} has no dispatcher entry in libtorch_cpu")
-    import torch
-
     try:
         schema = torch._C._get_schema(f"aten::{op}", overload)
         cxx = symbols.parameter_types(symbol)

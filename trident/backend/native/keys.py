@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+import torch
+
 from trident.backend.native import aten_abi, engine, symbols
 from trident.backend.native.aside import aside
 from trident.backend.native.aten_abi import AtenSignature, ResultKind
@@ -235,8 +237,6 @@ def _table_slots(torch: Any) -> tuple[int, int, tuple[int, int]]:
 
 
 def _plant() -> KeyLayout | None:
-    import torch
-
     try:
         _function(HAS_CALLBACKS, ctypes.c_bool)
         key_set, meta = _key_set(torch), _autograd_meta(torch)
@@ -266,8 +266,6 @@ KEY_WORDS: Final = (ctypes.c_uint64 * 4)()
 
 def note_devices() -> None:
     """Fill KEY_WORDS with what can be known by now: to be called before an operator is compiled."""
-    import torch
-
     for n, (device, ready) in enumerate((("cpu", True), ("cuda", torch.cuda.is_initialized()))):
         if ready and not KEY_WORDS[2 * n]:
             KEY_WORDS[2 * n + 1] = _raw(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device.upper())))
@@ -276,8 +274,6 @@ def note_devices() -> None:
 
 def _is_functional(found: AtenSignature) -> bool:
     """Fresh tensors out, one to MAX_TENSORS single tensors in, and no lists of tensors."""
-    import torch
-
     op, overload = aten_abi.split_name(found.name)
     schema = torch._C._get_schema(f"aten::{op}", overload)
     if found.result not in _FRESH_RESULTS or any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
@@ -292,8 +288,6 @@ def below_autograd(found: AtenSignature) -> BelowAutograd | None:
     layout = current()
     if layout is None or not _is_functional(found):
         return None
-    import torch
-
     op, overload = aten_abi.split_name(found.name)
     symbol = symbols.operator_entries("redispatch").get(symbols.cxx_name(op, overload))
     if symbol is None or symbols.parameter_types(symbol) != ("c10::DispatchKeySet", *symbols.parameter_types(found.symbol)):

@@ -13,6 +13,8 @@ import functools
 import re
 from typing import Any, Final
 
+import torch
+
 from trident.backend.native import engine, launch_layout, launch_text, symbols
 from trident.backend.native.launch_layout import CUDA_TARGET, DICT_VERSION_TAG, TYPE_VERSION_TAG, VAR_SIZE
 from trident.backend.native.launch_text_targets import TARGETS
@@ -75,8 +77,6 @@ def verify() -> None:
 @functools.cache
 def install(target: str) -> engine.Compiled:
     """Compile the launch functions of a target and make them known as symbols; NativeError where that cannot be."""
-    import torch
-
     verify()
     if target == CUDA_TARGET:
         engine.load_library("libcuda.so.1")

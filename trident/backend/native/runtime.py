@@ -33,6 +33,7 @@ import ctypes
 from functools import cache
 from typing import Any, Final
 
+import torch
 from llvmlite import ir
 
 from trident.backend.native import below, emit, engine, frame, jumps, pin_layout, pin_runtime, room, tools, torch_layouts
@@ -458,8 +459,6 @@ def _read_metadata(tensor: Any, which: int, dimension: int) -> int:
             return tensor.data_ptr()
         case frame.Metadata.DEVICE_INDEX:
             return -1 if tensor.device.index is None else tensor.device.index
-    import torch
-
     return torch._C._autograd.DeviceType.__members__[tensor.device.type.upper()].value
 
 
@@ -507,8 +506,6 @@ def _check_warning_handler(compiled: engine.Compiled) -> None:
 
 def _check_list(compiled: engine.Compiled) -> None:
     """A list of one tensor and one None must have the known fields, and give its tensor back when it is released."""
-    import torch
-
     tensor = torch.zeros(2)
     counts = ctypes.c_uint64.from_address(tensor._cdata + torch_layouts.REFCOUNT)
     before = counts.value

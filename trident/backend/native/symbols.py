@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import torch
+
 from trident.backend.native import engine
 from trident.errors import UnsupportedTorch
 
@@ -31,8 +33,6 @@ class MangledError(ValueError):
 
 def library_directory() -> Path:
     """The folder of torch's shared libraries."""
-    import torch
-
     return Path(os.path.dirname(torch.__file__)) / "lib"
 
 

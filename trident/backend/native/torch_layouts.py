@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+import torch
+
 from trident.backend.native import engine, symbols
 from trident.backend.native.aside import aside
 from trident.errors import UnsupportedTorch
@@ -212,8 +214,6 @@ def _mark(tensor: Any, at: int, mask: int) -> None:
 
 def wrapped_number(number: float) -> Any:
     """The tensor that a binding makes of a number, as a Python object; usable in and out of inference mode."""
-    import torch
-
     layout = current()
     _check("a wrapped number", layout.wrapped_mask != 0)
     tensor = aside(lambda: _plain_number(torch, number))
@@ -228,8 +228,6 @@ DEVICE_PAYLOAD: Final = 16
 @cache
 def check_device_object() -> None:
     """UnsupportedTorch unless a torch.device holds its device where it is looked for."""
-    import torch
-
     for name, code in (("cpu", 0xFF00), ("cuda:3", 0x0301), ("cuda", 0xFF01), ("meta", 0xFF00 | _META_DEVICE)):
         device = torch.device(name)
         held = ctypes.c_uint16.from_address(id(device) + DEVICE_PAYLOAD).value
@@ -295,8 +293,6 @@ def current() -> TorchLayout:
 
 
 def _probe() -> TorchLayout:
-    import torch
-
     with torch.no_grad(), torch.inference_mode(False), torch._C.DisableTorchFunction():
         tensor = _tensor_offset(torch)
         _check_headers()

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+
 from trident.backend.native.launch_layout import CPU_TARGET, CUDA_TARGET
 from trident.backend.triton.specialize import Unsuitable
 
@@ -92,6 +94,4 @@ CONFIGS: Final[dict[str, Callable[[Any], LaunchConfig]]] = {CUDA_TARGET: cuda_co
 
 def available() -> tuple[str, ...]:
     """Targets that exist on this machine."""
-    import torch
-
     return (CPU_TARGET, CUDA_TARGET) if torch.cuda.is_available() and torch.version.cuda else (CPU_TARGET,)

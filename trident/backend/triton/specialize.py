@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
+import torch
+
 from trident.backend.native.launch_layout import INT_ONE, INT_WIDE, Operand
 from trident.ir.trace import LaunchSite
 
@@ -85,7 +87,6 @@ _RULES: Final[dict[str, Callable[[Any, str], Operand]]] = {
 
 def immutable(value: object) -> bool:
     """Whether a constant cannot change behind the site's back (a JITFunction can, and is guarded)."""
-    import torch
     from triton.language import constexpr, dtype
     from triton.runtime.jit import JITCallable
 
