@@ -23,8 +23,6 @@ from trident.frontend.virtuals import contents_of, deletions, dict_base, is_dist
 from trident.ir import NULL
 
 if TYPE_CHECKING:
-    from torch_mlir import ir as mlir
-
     from trident.frontend.recorder import Recorder
 
 
@@ -127,7 +125,10 @@ def _pairs_of_instance(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] 
         return None
     if rec.read_type(cls, "__iter__") not in _C_ITERATORS or rec.read_type(cls, "__len__") not in operators.C_LENGTHS:
         return None
-    _guard_keys(rec, "odict_keys_are" if base is OrderedDict else "dict_keys_are", value.ssa, keys, rec.name_of(value))
+    name = "odict_keys_are" if base is OrderedDict else "dict_keys_are"
+    rec.may_exit()
+    same = rec.builder.op(name, value.ssa, index=rec.builder.constant_index(keys))
+    rec.guard(same, True, "key", f"keys of {rec.name_of(value)} are {', '.join(keys) or 'none'}")
     return [(key, contents_item(rec, value, key)) for key in keys]
 
 
@@ -153,27 +154,6 @@ def load_item(rec: Recorder, value: Traced, index: int) -> Traced:
     return rec.inherit(item, value, index)
 
 
-def _pairs_of_constant(rec: Recorder, value: Const, name: str) -> list[tuple[Any, Value]]:
-    """Keys and values of a constant dict or OrderedDict, in order.
-
-    An OrderedDict changes the order of its keys (`move_to_end`) without changing the dict that a pin watches: its order is guarded."""
-    obj: Any = value.obj
-    pairs = rec.dict_items(obj, name)
-    if type(obj) is not OrderedDict or len(pairs) < 2:
-        return pairs
-    keys = tuple(obj)
-    _guard_keys(rec, "odict_keys_are", rec.builder.constant(obj), keys, name)
-    values = dict(pairs)
-    return [(key, values[key]) for key in keys]
-
-
-def _guard_keys(rec: Recorder, op: str, held: mlir.Value, keys: tuple[Any, ...], name: str) -> None:
-    """Guard that a dictionary has these keys, in this order."""
-    rec.may_exit()
-    same = rec.builder.op(op, held, index=rec.builder.constant_index(keys))
-    rec.guard(same, True, "key", f"keys of {name} are {', '.join(map(str, keys)) or 'none'}")
-
-
 def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | None:
     name = rec.name_of(value)
     if type(obj) in _PLAIN_SEQUENCES or is_a(obj, tuple) and type(obj).__iter__ is tuple.__iter__:
@@ -183,7 +163,7 @@ def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | N
     if type(obj) is list:
         return known_items(rec, Traced(obj, rec.builder.constant(obj), name, list))
     if type(obj) in (dict, OrderedDict):
-        return [Const(key) for key, _ in _pairs_of_constant(rec, value, name)]
+        return [Const(key) for key, _ in rec.dict_items(obj, name)]
     return None
 
 
@@ -219,7 +199,7 @@ def _items_of_view(rec: Recorder, view: Virtual) -> list[Value] | None:
         rec.fix_order(owner)
         pairs = list(zip(owner.keys or (), owner.items, strict=True))
     elif type(owner) is Const:
-        pairs = _pairs_of_constant(rec, owner, rec.name_of(owner))
+        pairs = rec.dict_items(owner.obj, rec.name_of(owner))  # type: ignore[arg-type]
     else:
         traced = traced_pairs(rec, owner) if type(owner) is Traced else None
         if traced is None:
