@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import deque
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,13 @@ import torch
 
 from trident import log
 from trident.backend import passes
+from trident.backend.dispatch import sweep
 from trident.backend.exits import ExitSite
 from trident.backend.native import tools
 from trident.backend.native.callable import DISABLED, LEFT, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.jumps import Jump, run
 from trident.backend.native.resume import call
-from trident.backend.reference import first_failure
 from trident.backend.scm import SCM, HostProgram
 from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
@@ -38,6 +37,7 @@ from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, de
 from trident.ir import PinKind, Snapshot, Trace, rebuild
 from trident.ir.ops import JUMP
 from trident.ir.pins import holds
+from trident.misses import Misses
 from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
 from trident.resuming import continue_frames
@@ -105,7 +105,8 @@ class Entry:
         self.cell = EntryCell(code=id(self.code))
         self.specializations: list[Specialization] = []
         self.aborts: list[Abort] = []
-        self.last_misses: deque[str] = deque(maxlen=16)
+        self.misses = Misses(self.name)
+        self.evicted = 0
         self.side_exits = 0
         self.failed = 0  # recordings in a row that gave no trace
         self.detours = 0  # recordings that ended at a callee which the next one does not follow
@@ -116,10 +117,12 @@ class Entry:
         self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
         self.serves_others = False  # it has missed for another function of the same code, too
+        self.crowded = ""  # why some misses are left to CPython: it would thrash
         self.retired = ""  # why the function is left to CPython, "" while it is not
         # Of the last recording whose trace would not have applied to its own next call: objects by number of the argument, opaque calls.
         self._unpublished: tuple[dict[Any, object], int] = ({}, 0)
         self._scm: SCM | None = None
+        self._visitors: set[object] = set()  # a miss's handling each, which may run programs by itself
         self._patience: dict[ExitSite, int] = {}  # exits without a bridge after a recording -> how often they are taken till the next
         _all.add(self)
 
@@ -128,7 +131,7 @@ class Entry:
     def scm(self) -> SCM:
         """The specialization cache module, made at first need."""
         if self._scm is None:
-            self._scm = SCM(self.name, self.cell, self.on_exit)
+            self._scm = SCM(self.name, self.cell, self.on_exit, self._visitors)
         return self._scm
 
     def miss(self, bound: tuple[object, ...], function: FunctionType | None = None) -> object:
@@ -139,8 +142,14 @@ class Entry:
         called = function or self.function
         self.serves_others |= called is not self.function
         call = UsersCall(lambda: self._leave(called, bound))
-        result = carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
-        return run(result) if type(result) is Jump else result
+        visitor = object()
+        self._visitors.add(visitor)
+        try:
+            result = carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
+            return run(result) if type(result) is Jump else result
+        finally:
+            self._visitors.discard(visitor)
+            sweep()
 
     def _leave(self, function: FunctionType, bound: tuple[object, ...]) -> object:
         """Run a call in CPython."""
@@ -149,7 +158,7 @@ class Entry:
         return result
 
     def _answer(self, call: UsersCall, function: FunctionType, bound: tuple[object, ...]) -> None:
-        if self.retired or self._sits_out() or not _recording.acquire(blocking=False):
+        if self.retired or self._sits_out() or self._is_crowded() or not _recording.acquire(blocking=False):
             return
         try:
             if function.__code__ is not self.code:  # it has been assigned: nothing that is known holds for it
@@ -158,8 +167,7 @@ class Entry:
                 self.cell.code = id(self.code)
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
-            call.complaint = self._check_limits()
-            if self.retired or call.complaint is not None:
+            if not self._may_record(call):
                 return
             start = time.perf_counter()
             outcome = self._execute(call, begin(function, bound, services, self.options))
@@ -170,7 +178,7 @@ class Entry:
                     return
                 if outcome.abort is not None:
                     self._fix()
-            self._finish(call, outcome, start, lambda trace: self.scm.add(trace))
+            self._finish(call, outcome, start, lambda trace: self._add(trace, outcome.onward))
         finally:
             _recording.release()
 
@@ -223,21 +231,48 @@ class Entry:
             return True
         return False
 
-    def _check_limits(self) -> StrictError | None:
-        """Retire a function that would go on missing. A strict one says so at each such call instead."""
-        if len(self.roots) >= self.options.max_specializations:
-            last = self.last_misses[-1] if self.last_misses else "none"
-            why = f"more than {self.options.max_specializations} specializations; last miss: {last}"
+    def _may_record(self, call: UsersCall) -> bool:
+        """Whether this miss is to be recorded. A function that would go on missing is left to CPython, a strict one says so each time."""
+        if self._is_full and not self.misses.earns_another(self.cell.hits, self.options.max_specializations):
+            why = f"more than {self.options.max_specializations} specializations; last miss: {self.misses.latest}"
         elif self.strangers >= _STRANGERS:
-            why = f"called with another object each time; last miss: {self.last_misses[-1]}"
+            why = f"called with another object each time; last miss: {self.misses.latest}"
             if not self.options.strict:
                 self.forget()  # each specialization keeps such an object alive
+                self.retired = why
         else:
-            return None
+            return True
         if self.options.strict:
-            return StrictError(f"{self.name} is not compiled for this call: {why}")
-        self.retire(why)
-        return None
+            call.complaint = StrictError(f"{self.name} is not compiled for this call: {why}")
+        elif self.retired:
+            self.retire(why)
+        elif not self.crowded:
+            self.crowded = why
+            self._warn(why)
+        return False
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.roots) >= self.options.max_specializations
+
+    def _is_crowded(self) -> bool:
+        """Whether this miss is left to CPython, as one before, because the function has all the specializations that it may have."""
+        return bool(self.crowded) and self._is_full and not self.misses.has_earned(self.cell.hits, self.options.max_specializations)
+
+    def _add(self, trace: Trace, onward: Onward | None) -> HostProgram:
+        """Publish a root trace; where there are too many, in the place of the one that has been used least."""
+        if not self._is_full:
+            return self.scm.add(trace)
+        program, dropped = self.scm.add_for_another(trace, onward.target.program if onward is not None else None)
+        gone = set(map(id, dropped))
+        self.evicted += 1
+        self.specializations = [s for s in self.specializations if id(s.program) not in gone]
+        for header in self.options.loops.values():
+            header.targets = [target for target in header.targets if id(target.program) not in gone]
+        exits = {site for other in dropped for site in other.exits}
+        self._patience = {site: taken for site, taken in self._patience.items() if site not in exits}
+        log.write("record", f"{self.name}: the specialization that was used least makes room")
+        return program
 
     @property
     def roots(self) -> list[Specialization]:
@@ -257,13 +292,9 @@ class Entry:
         return self.miss(bound, function)
 
     def _note_miss(self, arguments: tuple[object, ...]) -> None:
-        kinds = set()
-        for n, specialization in enumerate(self.roots):
-            why = first_failure(specialization.trace, arguments)
-            kinds.add(why.kind if why else "")
-            text = f"specialization {n}: {why.text}" if why else f"specialization {n}: applies (published meanwhile)"
-            self.last_misses.append(text)
-            log.write("misses", f"{self.name}: {text}")
+        roots = self.roots
+        kinds = self.misses.note([specialization.trace for specialization in roots], arguments)
+        for specialization in roots:
             self._demote(specialization)
         self.strangers = self.strangers + 1 if kinds == {"identity"} and self.cell.hits == self.hits_seen else 0
         self.hits_seen = self.cell.hits
@@ -400,7 +431,10 @@ class Entry:
         if not self.specializations:
             self.cell.flags |= DISABLED
         if not quiet:
-            log.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}")
+            self._warn(why)
+
+    def _warn(self, why: str) -> None:
+        log.warn(f"trident: {self.name} runs eagerly where nothing compiled matches: {why}")
 
     # ------------------------------------------------------------------------------------------------------------ exits
     def on_exit(self, site: ExitSite, values: list[object], error: BaseException | None) -> object:
@@ -448,7 +482,8 @@ class Entry:
         self.forget()
         self.cell.flags &= ~(DISABLED | LEFT)
         self.aborts.clear()
-        self.last_misses.clear()
+        self.misses.clear()
+        self.crowded, self.evicted = "", 0
         self.options.demoted.clear()
         self.options.generalised.clear()
         self.fixed.clear()
@@ -459,10 +494,12 @@ class Entry:
     def explain(self) -> Explanation:
         """What happened to the function so far."""
         code: CodeType = self.function.__code__
-        status = f"left to CPython: {self.retired}" if self.retired else "active" if self.specializations else "nothing compiled yet"
+        why = self.retired or self.crowded
+        status = f"left to CPython: {why}" if why else "active" if self.specializations else "nothing compiled yet"
         return Explanation(self.name, code.co_filename, code.co_firstlineno, self.cell.hits, self.cell.misses, self.side_exits,
                            tuple(map(_report, self.specializations, range(len(self.specializations)))), tuple(self.aborts),
-                           tuple(self.last_misses), status, str(self._scm.selection or "") if self._scm is not None else "")
+                           tuple(self.misses.last), status, str(self._scm.selection or "") if self._scm is not None else "",
+                           self.misses.totals, self.evicted)
 
 
 def _jump_of(program: HostProgram) -> ExitSite:

@@ -28,7 +28,8 @@ class Options:
     """Options of one jitted function.
 
     strict: raise where anything is opaque or could not be recorded (torch.compile's fullgraph).
-    max_specializations: root traces per function; beyond it the function runs eagerly on a miss, with one warning.
+    max_specializations: root traces per function; beyond it the least used makes room, and a function that would thrash runs eagerly
+        on a miss, with one warning.
     max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
     max_aborts: failed recordings before the function is left to CPython. max_trace_ops: instructions that a recording may execute.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from trident.ir import GuardInfo, OpaqueCall
 
+_SHOWN = 60
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -75,8 +77,38 @@ class SpecializationReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Miss:
+    """Why a specialization did not answer a call. text: the condition that did not hold; seen: the value that there was instead, ""
+    where the condition says it; file, line: the code of the user's that made the specialization depend on it."""
+
+    specialization: int
+    text: str
+    seen: str
+    kind: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        seen = f", seen {self.seen}" if self.seen else ""
+        where = f" ({self.file}:{self.line})" if self.file else ""
+        return f"specialization {self.specialization}: {self.text}{seen}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class MissTotal:
+    """How often guards of one kind, which one line of the user's made, failed. text: the last one's condition."""
+
+    text: str
+    kind: str
+    file: str
+    line: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `trident.explain(fn)` returns; print it. `misses` are the last ones: (specialization, failing guard).
+    """What `trident.explain(fn)` returns; print it. `last_misses`: why the last calls that nothing answered were missed, by each
+    specialization that there was; `missed_guards`: the same in total. evicted: specializations that made room for others.
     `selection`: the decision tree that says which specializations are tried, "" while there are so few that all are."""
 
     function: str
@@ -87,9 +119,11 @@ class Explanation:
     side_exits: int
     specializations: tuple[SpecializationReport, ...]
     aborts: tuple[Abort, ...]
-    last_misses: tuple[str, ...]
+    last_misses: tuple[Miss, ...]
     status: str
     selection: str = field(repr=False, default="")
+    missed_guards: tuple[MissTotal, ...] = ()
+    evicted: int = 0
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -100,7 +134,8 @@ class Explanation:
 
     def __rich_console__(self, console: Console, options: object) -> object:
         yield f"[bold]{self.function}[/bold]  {self.file}:{self.line}  — {self.status}"
-        yield f"hits {self.hits}, misses {self.misses}, side exits {self.side_exits}"
+        evicted = f", evicted specializations {self.evicted}" if self.evicted else ""
+        yield f"hits {self.hits}, misses {self.misses}, side exits {self.side_exits}{evicted}"
         if self.specializations:
             yield _specialization_table(self.specializations)
         opaque = [(s.name, c) for s in self.specializations for c in s.opaque_calls]
@@ -117,12 +152,15 @@ class Explanation:
         guards = [(s.name, g) for s in self.specializations for g in s.guards]
         if guards:
             yield _table("guards", ("in", "kind", "condition", "where"),
-                         [(n, g.kind, g.text, f"{g.file}:{g.line}") for n, g in guards[:60]])
+                         [(n, g.kind, g.text, f"{g.file}:{g.line}") for n, g in guards[:_SHOWN]])
         if self.aborts:
             yield _table("recordings given up", ("reason", "what", "where"),
                          [(a.reason, a.text, f"{a.file}:{a.line}") for a in self.aborts])
         if self.last_misses:
-            yield _table("last misses", ("why",), [(m,) for m in self.last_misses])
+            yield _table("last misses", ("specialization", "condition", "seen", "where"),
+                         [(str(m.specialization), m.text, m.seen, f"{m.file}:{m.line}" if m.file else "") for m in self.last_misses])
+            yield _table("misses in total", ("times", "kind", "condition", "where"),
+                         [(str(m.count), m.kind, m.text, f"{m.file}:{m.line}") for m in self.missed_guards[:_SHOWN]])
 
 
 def nothing_of(function: str, code: CodeType, status: str) -> Explanation:

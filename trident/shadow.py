@@ -30,8 +30,8 @@ from trident.frontend.aborts import Leave
 from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.recorder import Recorder
-from trident.frontend.values import is_a
 from trident.ir import NULL, Build, Known, Pin, Recipe, Slot, Snapshot
+from trident.ir.describing import is_a
 from trident.ir.ops import BY_NAME, Effect
 from trident.ir.pins import holds
 

@@ -82,7 +82,7 @@ def check(fn: Callable[..., object], *arguments: tuple[object, ...], expect_trac
             agree(expected, call(Reference(entry, [root]), clone(args)), "reference")
     if expect_trace:
         assert entry.specializations, [a.text for a in entry.aborts]
-        assert entry.cell.hits > 0, list(entry.last_misses)
+        assert entry.cell.hits > 0, list(map(str, entry.misses.last))
     return entry
 
 

@@ -93,7 +93,7 @@ def _states(trace: Any, bound: tuple[Any, ...], every: int) -> Any:
         operation = op.operation
         if operation.name == "func.return":
             return None
-        reference._execute(run, operation)
+        reference.execute(run, operation)
         if operation.name == "trident.state":
             count += 1
             if count >= every and id(run.state[0]) not in Dense.restated:

@@ -10,7 +10,7 @@ May import: native.engine, native.fast, native.frame, native.runtime.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Protocol
 
 from trident.backend.native import frame, runtime
@@ -22,16 +22,32 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
+class _Old:
+    """Tables and selections that were published once."""
+
+    def __init__(self, tables: list[Any], selections: list[Compiled | None]) -> None:
+        self._tables, self._selections = tables, selections
+
+    def close(self) -> None:
+        for code in self._selections:
+            if code is not None:
+                code.close()
+        self._tables.clear()
+
+
 _graveyard: Final[list[tuple[Dispatch, list[_Closable]]]] = []
 """Retired SCMs that somebody was still inside of, with what to free."""
 
 
 class Dispatch:
-    """One SCM's dispatch. `address` is that of `ptr dispatch(ptr bound)`: a result, or the miss marker. It never changes."""
+    """One SCM's dispatch. `address` is that of `ptr dispatch(ptr bound)`: a result, or the miss marker. It never changes.
 
-    def __init__(self, name: str) -> None:
+    visitors: not empty while somebody may be in a program that was not entered through here."""
+
+    def __init__(self, name: str, visitors: Collection[object] = ()) -> None:
         runtime.load()
         sweep()
+        self._visitors = visitors
         self._tables: list[Any] = []
         self._selections: list[Compiled | None] = []
         self._record = (ctypes.c_uint64 * (frame.DISPATCH_SIZE // 8))()
@@ -63,11 +79,23 @@ class Dispatch:
         """How many calls are in progress."""
         return int(self._record[frame.DISPATCH_INSIDE // 8])
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether nobody is in any of the programs."""
+        return self.inside == 0 and not self._visitors
+
     def close(self) -> None:
         """Unmap the code. Nobody may be inside."""
         for code in (self._compiled, *self._selections):
             if code is not None:
                 code.close()
+
+    def drop(self, programs: Sequence[_Closable]) -> None:
+        """Free programs that the table no longer names, and what was published before it, as soon as nobody is inside."""
+        old = _Old(self._tables[:-1], self._selections[:-1])
+        del self._tables[:-1], self._selections[:-1]
+        _graveyard.append((self, [old, *programs]))
+        sweep()
 
     def retire(self, programs: Sequence[_Closable]) -> None:
         """Free everything as soon as nobody is inside. Nobody may enter any more."""
@@ -78,7 +106,10 @@ class Dispatch:
 def sweep() -> None:
     """Free what nobody is inside of any more."""
     for entry in list(_graveyard):
-        if entry[0].inside == 0:
-            _graveyard.remove(entry)
+        if entry[0].is_deserted:
+            try:
+                _graveyard.remove(entry)
+            except ValueError:  # another thread frees it
+                continue
             for code in entry[1]:
                 code.close()

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch_mlir import ir as mlir
 
-from trident.boundary import describe_error
-from trident.ir import GuardInfo, Snapshot, Trace, exceptions
+from trident.ir import GuardInfo, Pin, Snapshot, Trace, exceptions
 from trident.ir.ops import COMPARISONS, JUMP
 
 _INT64 = range(-(2**63), 2**63)
@@ -47,6 +46,14 @@ class Onward(SideExit):
 
 class _Leave(Exception):
     """An op that cannot go on."""
+
+
+class GuardFailed(_Leave):
+    """A guard, or a pin, that does not hold."""
+
+    def __init__(self, info: GuardInfo, pin: Pin | None = None) -> None:
+        super().__init__(info.text)
+        self.info, self.pin = info, pin
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ def _exact(fn: Callable[..., float]) -> Callable[..., float]:
 
 def _guard(run: Run, op: mlir.Operation, condition: bool) -> None:
     if condition != _attr(op, "expected"):
-        raise _Leave(run.trace.guards[_attr(op, "info")].text)
+        raise GuardFailed(run.trace.guards[_attr(op, "info")])
 
 
 def _pin(run: Run, op: mlir.Operation) -> None:
@@ -126,7 +133,7 @@ def _pin(run: Run, op: mlir.Operation) -> None:
 
     for index in mlir.DenseI64ArrayAttr(op.attributes["indices"]):
         if not holds(run.trace.pins[index]):
-            raise _Leave(run.trace.pins[index].info.text)
+            raise GuardFailed(run.trace.pins[index].info, run.trace.pins[index])
 
 
 def _exit(run: Run, op: mlir.Operation) -> None:
@@ -348,7 +355,7 @@ def evaluate(run: Run, op: mlir.Operation, args: list[Any]) -> list[object]:
     return [result] if count == 1 else list(result) if count else []  # type: ignore[call-overload]
 
 
-def _execute(run: Run, op: mlir.Operation) -> None:
+def execute(run: Run, op: mlir.Operation) -> None:
     run.env.update(zip(op.results, evaluate(run, op, [run.env[v] for v in op.operands]), strict=True))
 
 
@@ -363,7 +370,7 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
     while operations[at].name != "func.return":
         operation = operations[at]
         try:
-            _execute(run, operation)
+            execute(run, operation)
         except _Leave as e:
             if run.state is None:
                 raise Miss(str(e)) from None
@@ -376,23 +383,3 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
             raise SideExit(*run.state, "exception", e) from None
         at = at + 1 if operation.name != "trident.back" else next(n for n, op in enumerate(operations) if op.name == "trident.loop")
     return run.env[operations[at].operands[0]]
-
-
-def first_failure(trace: Trace, args: tuple[object, ...]) -> GuardInfo | None:
-    """Why a root trace does not apply to these arguments: the first failing guard of the entry region."""
-    run = Run(trace, dict(zip(trace.block.arguments, args, strict=True)))
-    for op in trace.block.operations:
-        if op.operation.name == "trident.state":
-            return None
-        try:
-            if op.operation.name == "func.return":
-                return None
-            _execute(run, op.operation)
-        except _Leave as e:
-            failed = op.operation.name == "trident.guard"
-            return trace.guards[_attr(op.operation, "info")] if failed else GuardInfo(str(e), "pin", "", 0)
-        except Exception as e:
-            return GuardInfo(describe_error(e), "error", "", 0)
-    return None
-
-

@@ -13,7 +13,7 @@ import gc
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -78,6 +78,7 @@ class HostProgram:
         self.compile_seconds = time.perf_counter() - start
         """Seconds for lowering and LLVM together."""
         self.slots = len(lowered.slot_kinds)
+        self.uses = 0.0  # hits, those of long ago counting less
 
     def _words(self, values: list[int]) -> Any:
         array = (ctypes.c_uint64 * max(len(values), 1))(*[v & 0xFFFFFFFFFFFFFFFF for v in values])
@@ -139,15 +140,15 @@ class HostProgram:
 class SCM:
     """The specializations of one function.
 
-    cell: where the native callable finds the dispatch. handler: see `Handler`.
+    cell: where the native callable finds the dispatch. handler: see `Handler`. visitors: see `Dispatch`.
     """
 
-    def __init__(self, name: str, cell: Cell, handler: Handler) -> None:
+    def __init__(self, name: str, cell: Cell, handler: Handler, visitors: Collection[object] = ()) -> None:
         self.name = name
         self.cell = cell
         self.roots: list[HostProgram] = []
         self.bridges: list[HostProgram] = []
-        self._handler = handler
+        self._handler, self._visitors = handler, visitors
         self._dispatch: Dispatch | None = None
         self.selection: Selection | None = None  # the tree in force, None while all are tried
         self._lock = threading.RLock()
@@ -161,8 +162,43 @@ class SCM:
         """Compile a root trace and publish it: from now on the dispatch tries it."""
         program = HostProgram(trace, self._handler)
         with self._lock:
+            self._count_uses()
             self._publish([*self.roots, program])
         return program
+
+    def add_for_another(self, trace: Trace, keep: HostProgram | None = None) -> tuple[HostProgram, list[HostProgram]]:
+        """The same in the place of the root that has been used least: what is dropped is that one, with what only it leads to.
+
+        keep: a program that is about to be led to."""
+        program = HostProgram(trace, self._handler)
+        with self._lock:
+            before, dispatch = self.programs, self._dispatch
+            self._count_uses()
+            least = min(self.roots, key=lambda root: root.uses)
+            self._publish([*(root for root in self.roots if root is not least), program])
+            stay = self._led_to([*self.roots, *([keep] if keep is not None else [])])
+            self.bridges = [bridge for bridge in self.bridges if bridge in stay]
+            dropped = [other for other in before if other not in stay]
+            if dispatch is not None:
+                dispatch.drop(dropped)
+        return program, dropped
+
+    def _led_to(self, programs: list[HostProgram]) -> set[HostProgram]:
+        """These programs and all that their exits lead to."""
+        by_address = {bridge.address: bridge for bridge in self.bridges}
+        found: set[HostProgram] = set()
+        while programs:
+            program = programs.pop()
+            if program not in found:
+                found.add(program)
+                programs += [by_address[site.bridge] for site in program.exits if site.bridge in by_address]
+        return found
+
+    def _count_uses(self) -> None:
+        """Into the programs; the next table counts anew."""
+        if self._dispatch is not None:
+            for root, hits in zip(self.roots[::-1], self._dispatch.hits, strict=True):
+                root.uses = root.uses / 2 + hits
 
     def attach_bridge(self, site: ExitSite, trace: Trace) -> HostProgram:
         """Compile a bridge and let the exit continue in it."""
@@ -174,7 +210,7 @@ class SCM:
 
     def _publish(self, roots: list[HostProgram]) -> None:
         """From now on these answer. The newest one is tried first: what was just missed is likely to come again."""
-        dispatch = self._dispatch or Dispatch(self.name)
+        dispatch = self._dispatch or Dispatch(self.name, self._visitors)
         newest_first = roots[::-1]
         selection, code = None, None
         if len(newest_first) > _LINEAR:

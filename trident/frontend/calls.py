@@ -23,10 +23,11 @@ from trident.frontend.instances import has_instance_dict, has_plain_layout
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.objects import Access, Objects, type_word
 from trident.frontend.special import is_iterator
-from trident.frontend.values import Const, Traced, Value, Virtual, callee_name, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import CONTENTS, dict_base
 from trident.ir import NULL, Arrival, OpaqueCall
 from trident.ir.codes import OfCode
+from trident.ir.describing import callee_name, is_a
 
 MAX_INLINE_DEPTH = 60
 MAX_PURE_DEPTH = 8  # of frames in code that is evaluated within one instruction

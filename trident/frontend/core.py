@@ -25,8 +25,9 @@ from trident.frontend import chunks
 from trident.frontend.aborts import Leave, PartlyExecuted, RecorderBug, UserRaised
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.snapshots import SnapshotWriter
-from trident.frontend.values import Const, Traced, Value, Virtual, describe
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import Frame, GuardInfo, Pin, PinKind, TraceBuilder
+from trident.ir.describing import describe
 from trident.ir.ops import BY_NAME
 
 # Functions of which nobody notices that they run, given arguments of exact plain types.

@@ -18,9 +18,10 @@ from torch_mlir import ir as mlir
 from trident.frontend.aborts import Leave, RecorderBug
 from trident.frontend.core import Core
 from trident.frontend.frames import Entry
-from trident.frontend.values import Const, Traced, Value, Virtual, describe, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import C_METHODS, CONTENTS, MUTABLE, contents_of, dict_base, make_function, maker_of
 from trident.ir import NULL, OpaqueCall
+from trident.ir.describing import describe, is_a
 
 # Immutable classes whose instances are promoted by value, and the op that compares; models add theirs.
 BY_VALUE: dict[type, str] = {str: "str_is"}

@@ -20,8 +20,9 @@ from trident.frontend.aborts import Leave
 from trident.frontend.frames import Entry
 from trident.frontend.guards import Guarding
 from trident.frontend.lifetimes import Lifetimes
-from trident.frontend.values import Const, Traced, Value, describe, is_a
+from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, OpaqueCall, PinKind
+from trident.ir.describing import describe, is_a
 
 _HEAP_TYPE, _IMMUTABLE_TYPE, _MANAGED_DICT = 1 << 9, 1 << 8, 1 << 4  # Py_TPFLAGS_*
 CELL_KEY = "cell_contents"

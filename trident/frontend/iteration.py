@@ -18,9 +18,10 @@ from trident.frontend import operators
 from trident.frontend.frames import Entry
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, deletions, dict_base, is_disturbed, maker_of, view_of, viewed
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder

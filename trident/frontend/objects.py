@@ -21,8 +21,9 @@ from trident.frontend.guards import is_made_anew
 from trident.frontend.heap import is_mutable_type
 from trident.frontend.instances import Instances
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a, own_dict
+from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL, PinKind
+from trident.ir.describing import is_a
 
 
 @dataclass(slots=True)

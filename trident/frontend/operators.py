@@ -20,9 +20,10 @@ from trident.frontend.aborts import UserRaised
 from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, viewed
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder

@@ -14,9 +14,10 @@ from trident.frontend import operators
 from trident.frontend.guards import fits
 from trident.frontend.iteration import known_items, load_item
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, viewed
 from trident.ir import NULL, PinKind
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder

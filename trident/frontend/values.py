@@ -8,7 +8,6 @@ May import: ir.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,50 +16,11 @@ from torch_mlir import ir as mlir
 
 from trident.ir.dialect import kind_of
 
-_NAMED = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-_REPR = frozenset({int, float, str, bytes, bool, type(None)})
-_qualname = type.__dict__["__qualname__"].__get__  # not the one that a metaclass may have
-_module = type.__dict__["__module__"].__get__
-
-
-def type_name(cls: type) -> str:
-    """The qualified name of a class; runs no code of the user's."""
-    return str(_qualname(cls, type(cls)))
-
-
-def is_a(obj: Any, classes: Any) -> bool:
-    """`isinstance` that asks the object nothing: its `__class__` may be code of the user's, or lie."""
-    return issubclass(type(obj), classes)
-
 
 def own_dict(obj: object) -> Any:
     """The instance dict, without code of the object's class; None where there is none, or where that defines `__dict__` itself."""
     found: Any = next((base.__dict__["__dict__"] for base in type(obj).__mro__ if "__dict__" in base.__dict__), None)
     return found.__get__(obj) if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType) else None
-
-
-def describe(obj: object) -> str:
-    """How to write an object in a guard's text; runs no code of the user's."""
-    if type(obj) in _NAMED:
-        return str(obj.__qualname__)  # type: ignore[attr-defined]
-    if is_a(obj, type):
-        return type_name(obj)  # type: ignore[arg-type]
-    if type(obj) is int and abs(obj) >> 200:
-        return hex(obj)[:60]  # decimal digits of a huge int are slow to get, or refused
-    return repr(obj)[:60] if type(obj) in _REPR else f"<{type_name(type(obj))}>"
-
-
-def callee_name(obj: object) -> str:
-    """`module.name` of something that is called; runs no code of the user's."""
-    if is_a(obj, type):
-        module, name = _module(obj, type(obj)), type_name(obj)  # type: ignore[arg-type]
-    elif type(obj) in _NAMED:
-        module, name = getattr(obj, "__module__", None), obj.__qualname__  # type: ignore[attr-defined]
-    elif type(obj) is types.MethodType:
-        return callee_name(obj.__func__)
-    else:
-        module, name = _module(type(obj), type), type_name(type(obj))
-    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else str(name)
 
 
 @dataclass(eq=False, slots=True)

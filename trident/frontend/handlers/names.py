@@ -17,8 +17,9 @@ from trident.frontend.calls import INLINED
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.models import NotModelled, registry
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a, own_dict
+from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL, PinKind
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder

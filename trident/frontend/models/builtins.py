@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from trident.frontend import generators, iteration, operators, subscripts
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.models.numbers import fold
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a, own_dict
+from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.objects import Access

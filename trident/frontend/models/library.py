@@ -23,8 +23,9 @@ import torch
 from trident.frontend import operators
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.subscripts import hashes_in_c
-from trident.frontend.values import Const, Traced, Value, Virtual, is_a
+from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
