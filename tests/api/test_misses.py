@@ -87,7 +87,8 @@ CHANGES: dict[str, tuple[Any, Callable[[pytest.MonkeyPatch], object], str, str, 
     "list grown": (_by_state, lambda m: STEP.sizes.append(5), "x * sum", "items of STEP.sizes", "3 instead of 2"),
     "list item": (_by_state, lambda m: STEP.sizes.__setitem__(0, 7), "x * sum", "items of STEP.sizes", "7 instead of 1"),
     "default": (_of_helper, lambda m: m.setattr(_helper, "__defaults__", (3.0,)), "_helper(x)", "code and defaults of _helper", "<tuple>"),
-    "global": (_of_helper, lambda m: m.setitem(globals(), "_helper", torch.neg), "_helper(x)", "_helper is _helper", "_VariableFunctionsClass.neg"),
+    "global": (_of_helper, lambda m: m.setitem(globals(), "_helper", torch.neg), "_helper(x)", "_helper is _helper",
+               "_VariableFunctionsClass.neg"),
 }
 
 
