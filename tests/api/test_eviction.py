@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-import sys
-import threading
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
 
 import trident
+from tests.storm import storm
 from trident.api import entry_of
 from trident.backend import dispatch
 
@@ -110,16 +110,7 @@ def test_eviction_while_others_are_inside() -> None:
             if not torch.equal(jitted(X[:n], key), expected[key, n]):
                 wrong.append((key, n))
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        storm(partial(work, seed) for seed in range(4))
     assert not wrong and entry_of(jitted).evicted > 3

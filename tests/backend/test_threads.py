@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
+from functools import partial
 from typing import Any
 
 import torch
 
 from tests.backend.harness import INFO, MISS, Builder, Native
+from tests.storm import storm
 from trident.backend.scm import SCM
 from trident.ir.trace import OpaqueCall, Trace
 
@@ -38,16 +39,7 @@ def test_many_threads_get_their_own_results() -> None:
             if result is not same or not torch.equal(result, a + 5 * k):
                 wrong.append((seed, k))
 
-    threads = [threading.Thread(target=run, args=(s,)) for s in range(6)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    storm(partial(run, seed) for seed in range(6))
     assert not wrong
 
 

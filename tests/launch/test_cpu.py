@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-import triton.language as tl
+from kernels import add, ids, scalars
 from sites import launcher_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -21,30 +21,6 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("TRITON_CACHE_DIR", str(folder))
         yield folder
-
-
-@triton.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < n
-    tl.store(out + i, tl.load(x + i, mask=mask) + tl.load(y + i, mask=mask), mask=mask)
-
-
-@triton.jit
-def ids(out):
-    x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    nx, ny = tl.num_programs(0), tl.num_programs(1)
-    tl.store(out + (z * ny + y) * nx + x, x + 100 * y + 10000 * z)
-
-
-@triton.jit
-def mixed(out, a, b, c, flag, bias):
-    value = a + b * c
-    if flag:
-        value += 1.0
-    if bias is not None:
-        value += tl.load(bias)
-    tl.store(out, value)
 
 
 def both(kernel: Any, operands: list[Any], grid: tuple[int, ...], out: torch.Tensor, **constants: Any) -> None:
@@ -88,7 +64,7 @@ def test_empty_grid() -> None:
 @pytest.mark.parametrize("bias", [None, torch.tensor([2.5])], ids=["none", "tensor"])
 def test_scalars(a: int, flag: bool, bias: torch.Tensor | None) -> None:
     out = torch.zeros(1)
-    both(mixed, [out, a, 0.5, -3, flag, bias], (1,), out)
+    both(scalars, [out, a, 0.5, -3, flag, bias], (1,), out)
 
 
 def test_a_tensor_elsewhere_is_triton_s_business() -> None:

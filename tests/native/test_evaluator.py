@@ -10,11 +10,13 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 
+from tests.storm import storm
 from trident.backend.native import engine, evaluator, layouts, verdicts
 from trident.backend.native.callable import DISABLED, LEFT, EntryCell, make_callable
 from trident.backend.native.evaluator import FrameHook, count_frames, suppressed
@@ -387,16 +389,7 @@ def test_many_threads() -> None:
                         wrong.append(expected)
 
     jobs = [(Capture(target, dispatch="first"), 1), (Capture(target, dispatch="miss"), ("miss", 1, 2, 3, (), {}))]
-    threads = [threading.Thread(target=work, args=job) for job in jobs * 2]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    storm(partial(work, *job) for job in jobs * 2)
     assert not wrong
 
 

@@ -7,7 +7,6 @@ import dis
 import gc
 import resource
 import sys
-import threading
 import traceback
 import warnings
 import weakref
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.storm import storm
 from trident.backend.native import layouts
 from trident.backend.native.evaluator import count_frames
 from trident.backend.native.resume import call, resume
@@ -550,16 +550,7 @@ def test_threads() -> None:
             if result[1][1][0] != 7:
                 wrong.append(result)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    storm([work] * 4, interval=1e-6)
     assert not wrong
 
 
