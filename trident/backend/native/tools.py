@@ -1,14 +1,15 @@
-"""Tools (settrace, setprofile and their C counterparts) that the program installs while Trident's own Python is at work in its thread.
+"""Tools (settrace, setprofile, their C counterparts, sys.monitoring) that the program installs while Trident's Python is at work in its thread.
 
 Owns hiding and showing them. What must hold: a tool that a call of the program has installed sees the program's frames from there
 on and none of Trident's: it is hidden from the return of that call until the frames of the program go on, again from where they
 return to Trident, and shown for good where Trident returns to the program. A tool that was there before is left alone. That a frame
-goes on with an exception, which CPython takes for a generator's `throw`, is no call.
+goes on with an exception, which CPython takes for a generator's `throw`, is no call. Events of sys.monitoring are those of all threads:
+what other threads do while a tool is hidden is not seen.
 
 The native functions, as symbols (all need the GIL): `i32 trident_tools_active()`; `void trident_tools_hide(i32 before)`: hide what is
 active now, unless it was before; `void trident_tools_show()`; `void trident_tools_no_call()`: a call that is the next event is no event.
 
-May import: llvmlite through emit, layouts, engine.
+May import: llvmlite through emit, layouts, engine, monitoring.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import ctypes
 from functools import cache
 from typing import Final
 
-from trident.backend.native import engine, layouts
+from trident.backend.native import engine, layouts, monitoring
 from trident.backend.native.emit import I8, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
 
 ACTIVE: Final = "trident_tools_active"
@@ -26,7 +27,8 @@ SHOW: Final = "trident_tools_show"
 NO_CALL: Final = "trident_tools_no_call"
 _CALL: Final = 0  # PyTrace_CALL
 _ROOM: Final = 16  # threads that have hidden tools at the same time; in others the tools stay active
-_RECORD: Final = 5  # words: thread state, function and object of the profiler, the same of the tracer
+_EVENTS: Final = 5  # words before: thread state, function and object of the profiler, the same of the tracer
+_RECORD: Final = _EVENTS + monitoring.TOOLS
 _WORDS: Final = (("PyEval_SetProfile", "tstate_profile", 1), ("PyEval_SetTrace", "tstate_trace", 3))
 
 
@@ -54,7 +56,9 @@ def _define(module: Module) -> None:
         f.ret(f.b.zext(f.differ(flag, ir.Constant(I8, 0)), I32))
     else:
         hooks = f.b.or_(f.load(tstate, layout.tstate_profile, I64), f.load(tstate, layout.tstate_trace, I64))
-        f.ret(f.b.zext(f.differ(hooks, i64(0)), I32))
+        with f.when(f.differ(hooks, i64(0)), likely=False):
+            f.ret(i32(1))
+        f.ret(f.call(monitoring.MONITORED, I32))
 
     f = module.function(HIDE, VOID, [I32])
     tstate = f.call("PyThreadState_Get", PTR)
@@ -75,6 +79,8 @@ def _define(module: Module) -> None:
     for setter, field, _ in _WORDS:
         with f.when(f.not_null(f.load(tstate, getattr(layout, field)))):
             f.call(setter, VOID, NULL, NULL)
+    if monitoring.exists():
+        f.call(monitoring.TAKE, VOID, f.at(record, 8 * _EVENTS))
     f.ret()
 
     f = module.function(SHOW, VOID, [])
@@ -85,12 +91,17 @@ def _define(module: Module) -> None:
     with f.when(f.is_null(record)):
         f.ret()
     tools = [(setter, f.load(record, 8 * word), f.load(record, 8 * word + 8)) for setter, _, word in _WORDS]
+    events = f.words(I64, i64(monitoring.TOOLS))
+    for word in range(monitoring.TOOLS):
+        f.store(f.load(record, 8 * (_EVENTS + word), I64), events, 8 * word)
     f.store(NULL, record)
     f.add_to(count, 0, -1)
     for setter, function, owner in tools:
         with f.when(f.not_null(function)):
             f.call(setter, VOID, function, owner)
         f.xdecref(owner)
+    if monitoring.exists():
+        f.call(monitoring.GIVE, VOID, events)
     f.ret()
 
 
@@ -122,6 +133,7 @@ def install() -> None:
     """Make the symbols known, for modules that are compiled from now on."""
     engine.add_symbol("trident_tools_records", ctypes.addressof(_records))
     engine.add_symbol("trident_tools_hidden", ctypes.addressof(_hidden))
+    monitoring.install()
     module = Module("tools")
     _define(module)
     _define_no_call(module)
