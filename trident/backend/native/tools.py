@@ -1,4 +1,4 @@
-"""Tools (settrace, setprofile, their C counterparts, sys.monitoring) that the program installs while Trident's Python is at work in its thread.
+"""Tools (settrace, setprofile, their C counterparts, sys.monitoring) that the program installs while Trident works in its thread.
 
 Owns hiding and showing them. What must hold: a tool that a call of the program has installed sees the program's frames from there
 on and none of Trident's: it is hidden from the return of that call until the frames of the program go on, again from where they
