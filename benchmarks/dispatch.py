@@ -7,6 +7,7 @@ result before they are timed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
@@ -86,8 +87,9 @@ def compiled(function: Callable[..., Any], device: torch.device, **settings: Any
 
 
 def _case(key: str, title: str, make: Callable[[], Callable[..., Any]], calls: Sequence[Arguments], device: torch.device,
-          compile_too: bool, **settings: Any) -> Case:
-    """A case whose sample goes through `calls` in turn; times are per call. settings: Dynamo's, for every variant of it."""
+          compile_too: bool, before: str = "pass", **settings: Any) -> Case:
+    """A case whose sample goes through `calls` in turn; times are per call. before: a statement before each call, which may use `seen`, a
+    dict, and `numbers`. settings: Dynamo's, for every variant of it."""
 
     def prepare(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], Sampler]:
         def prepared() -> Sampler:
@@ -96,8 +98,8 @@ def _case(key: str, title: str, make: Callable[[], Callable[..., Any]], calls: S
                 for arguments in calls:
                     if not torch.equal(function(*arguments), eager(*arguments)):
                         raise RuntimeError("the result is not eager's")
-            statement = "for arguments in calls: function(*arguments)"
-            sampler = python_sampler(statement, {"function": function, "calls": calls}, device)
+            statement = f"for arguments in calls:\n    {before}\n    function(*arguments)"
+            sampler = python_sampler(statement, {"function": function, "calls": calls, "seen": {}, "numbers": itertools.count()}, device)
             return lambda count: sampler(count) / len(calls)
 
         return prepared
@@ -125,14 +127,17 @@ def dispatch_cases(device: torch.device, compile_too: bool, quick: bool = False)
     x = torch.randn(4, generator=torch.Generator().manual_seed(0)).to(device)
     cases: list[Case] = []
 
-    def add(key: str, title: str, make: Callable[[], Callable[..., Any]], calls: Sequence[Arguments]) -> None:
-        cases.append(_case(key, title, make, calls, device, compile_too))
+    def add(key: str, title: str, make: Callable[[], Callable[..., Any]], calls: Sequence[Arguments], before: str = "pass") -> None:
+        cases.append(_case(key, title, make, calls, device, compile_too, before))
 
-    for count in MODULES[:limit]:
-        add(f"modules-{count}", f"a model of {count} leaf modules", partial(model, count), [(x,)])
-    for count in SPECIALIZATIONS[:limit]:
-        calls = [(x, name) for name in list(SCALES)[:count]]
-        add(f"specializations-{count}", f"one of {count} specializations, in turn", partial(fresh, scaled), calls)
-    for count in ARGUMENTS[:limit]:
-        add(f"arguments-{count}", f"{count} tensor arguments", partial(fresh, stacked), [(x,) * count])
+    for size in MODULES[:limit]:
+        add(f"modules-{size}", f"a model of {size} leaf modules", partial(model, size), [(x,)])
+    for size in MODULES[:limit]:  # then a dict has changed somewhere, so that those of the model are looked at
+        title = f"a model of {size} leaf modules, an item of some dict stored before each call"
+        add(f"modules-{size}-stored", title, partial(model, size), [(x,)], "seen['call'] = next(numbers)")
+    for size in SPECIALIZATIONS[:limit]:
+        calls = [(x, name) for name in list(SCALES)[:size]]
+        add(f"specializations-{size}", f"one of {size} specializations, in turn", partial(fresh, scaled), calls)
+    for size in ARGUMENTS[:limit]:
+        add(f"arguments-{size}", f"{size} tensor arguments", partial(fresh, stacked), [(x,) * size])
     return cases
