@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import types
 import weakref
 
 import pytest
@@ -297,3 +298,53 @@ def test_a_bridge_lets_go_in_time() -> None:
         jitted(X, n)
         assert LOG == expected, n
     assert len(entry_of(jitted).specializations) == 2 and entry_of(jitted).side_exits <= 2
+
+
+class _Module(types.ModuleType):
+    """Promoted to a constant where an attribute is read."""
+
+
+def _given_up_at_a_frame_reader():
+    made = _Module("m")
+    made.x = X + 1
+    gone = weakref.ref(made), weakref.ref(made.x)
+    sys._getframe()
+    del made
+    return [ref() is None for ref in gone]
+
+
+def _given_up_by_an_exception():
+    made = _Module("m")
+    made.x = X + 1
+    gone = weakref.ref(made), weakref.ref(made.x)
+    try:
+        raise ValueError from KeyError
+    except ValueError:
+        pass
+    del made
+    return [ref() is None for ref in gone]
+
+
+@pytest.mark.parametrize("fn", [_given_up_at_a_frame_reader, _given_up_by_an_exception])
+def test_a_recording_that_is_given_up_holds_nothing(fn):
+    assert fn() == [True, True]
+    jitted = trident.jit(fn)
+    for _ in range(3):
+        assert jitted() == [True, True]
+    assert entry_of(jitted).aborts
+
+
+def test_functions_without_free_variables_have_no_closure():
+    def f(x):
+        def plain(y, *, z=1):
+            return y
+
+        def closed():
+            return x
+
+        return operator.call(lambda *made: [fn.__closure__ is None for fn in made], plain, lambda: 1, closed)
+
+    jitted = trident.jit(f)
+    for _ in range(3):
+        assert jitted(2) == f(2) == [True, True, False]
+    assert entry_of(jitted).cell.hits

@@ -339,7 +339,8 @@ class Guarding(Core):
             parts += [builder.constant(NULL) if item is NULL else self.item_ssa(item) for item in (defaults, kwdefaults, annotations)]
             return self.make_call(make_function, [*parts, builder.op("build_tuple", values=cells)], (), "function", native=False)
         parts = [builder.constant(code), builder.constant(globals_), builder.constant(code.co_name),  # type: ignore[attr-defined]
-                 builder.constant(None) if defaults is NULL else self.item_ssa(defaults), builder.op("build_tuple", values=cells)]
+                 builder.constant(None) if defaults is NULL else self.item_ssa(defaults),
+                 builder.op("build_tuple", values=cells) if cells else builder.constant(None)]
         noted: dict[str, mlir.Value] = {}
         if kwdefaults is not NULL:
             noted["__kwdefaults__"] = self.item_ssa(kwdefaults)

@@ -218,6 +218,7 @@ class Recorder(Looping):
         self.own_frame = self.onward = self.complete = None
         self.forget()
         self.equal_to.clear()
+        self.identified = {}
         self.snapshots.close()
 
     # ----------------------------------------------------------------------------------------------- the way out
@@ -274,6 +275,7 @@ class Recorder(Looping):
         if self.shadow is not None:
             outcome.faults = self.shadow.close()
         answer(self.release, None)
+        self.builder.abandon()  # what goes on now may take long
         try:
             outcome.result = self.services.resume(frames, exc)
         except BaseException as error:

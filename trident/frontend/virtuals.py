@@ -100,7 +100,7 @@ def _function(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> objec
 def make_function(code: CodeType, globals_: dict[str, Any], defaults: Any, kwdefaults: Any, annotations: Any,
                   closure: tuple[CellType, ...]) -> FunctionType:
     """What MAKE_FUNCTION makes."""
-    function = FunctionType(code, globals_, code.co_name, None if defaults is NULL else defaults, closure)
+    function = FunctionType(code, globals_, code.co_name, None if defaults is NULL else defaults, closure or None)
     function.__qualname__ = code.co_qualname
     if kwdefaults is not NULL:
         function.__kwdefaults__ = kwdefaults

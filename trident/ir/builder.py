@@ -75,6 +75,10 @@ class TraceBuilder:
         self.shadow: Any = None  # follows what is written, see trident.shadow
         self.trace = Trace(name, module, parent=parent)
 
+    def abandon(self) -> None:
+        """There will be no trace: let go of the program's objects."""
+        self.trace = Trace(self.trace.name, self.trace.module)
+
     # ------------------------------------------------------------------------------------------------------ basics
     @property
     def args(self) -> list[ir.Value]:
