@@ -299,6 +299,46 @@ def test_changes_by_a_collection_that_a_call_starts_are_seen() -> None:
         gc.unfreeze()
 
 
+class _Calling:
+    """Its end calls something."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+
+    def __del__(self) -> None:
+        self.function()
+
+
+def test_checks_within_the_end_of_keyword_arguments() -> None:
+    """Code that runs while a call's own dict ends sees no version that comes again."""
+    held: dict[str, Any] = {"a": 1}
+    at_end: list[Callable[[], object]] = [lambda: None]
+
+    def add(more: dict[str, object]) -> None:
+        more["dies with it"] = _Calling(at_end[0])
+
+    opaque = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(add)
+
+    def outer(x: int, **more: object) -> int:
+        opaque(more)
+        return x
+
+    inner, jitted = trident.jit(lambda x: held["a"]), trident.jit(outer)
+    for _ in range(3):
+        assert inner(0) == 1
+        jitted(0)
+    seen: list[object] = []
+    for n in range(50):
+        at_end[0] = lambda: seen.append(inner(0))
+        jitted(0)
+        assert seen.pop() == held["a"] and not seen
+        held["a"] = n
+        assert inner(0) == n
+        at_end[0] = lambda n=n: held.__setitem__("a", -n)  # type: ignore[misc]
+        jitted(0)
+        assert inner(0) == -n
+
+
 @pytest.mark.parametrize("make", [dict, list, set])
 @pytest.mark.parametrize("empty", [True, False])
 def test_empty(make: Callable[[], Any], empty: bool) -> None:

@@ -95,8 +95,8 @@ def _changes() -> Iterator[dict[Any, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """address: of the word, 0 where it has not been found for certain. made, freed: what it grows by where a dict is made or set, and
-    where it is freed."""
+    """address: of the word, 0 where it has not been found for certain. made, freed: what it grows by where a dict is made, and where it is
+    freed; 0 where that is not known."""
 
     address: int = 0
     made: int = 0
@@ -131,7 +131,9 @@ def find() -> _Found:
         del planted
         freed.append(word[0] - between)
         made.append(between - before)
-    return _Found(address, min(made), min(freed))
+    if len(set(made)) + len(set(freed)) > 2:  # another thread has changed dicts meanwhile
+        return _Found(address)
+    return _Found(address, made[0], freed[0])
 
 
 _own: Final = ctypes.c_uint64()
@@ -151,16 +153,24 @@ def version(f: emit.Function) -> ir.Value:
 def left_out(f: emit.Function, *, freed: bool = False) -> Iterator[None]:
     """One change, made here to a dict that nobody else knows, does not count: the making of it, one new key, or (freed) its end.
 
-    Only where nothing else has counted meanwhile, because a collection or a finalizer may run code."""
+    Only where nothing else has counted meanwhile, because a collection or a finalizer may run code. That code must never find a version
+    that comes again later: it runs before a dict that is made counts, so that is left out afterwards; and after one that ends counts, so
+    that is left out before."""
     step = find().freed if freed else find().made
     if not step:  # an end that does not count must not hide what the values' finalizers do
         yield
         return
+    if freed:
+        _add_own(f, step)
     before = _now(f)
     yield
-    own = emit.pointer(ctypes.addressof(_own))
-    with f.when(f.equal(f.b.sub(_now(f), before), i64(step))):
-        f.store(f.b.add(f.load(own, kind=I64), i64(step)), own)
+    alone = f.equal(f.b.sub(_now(f), before), i64(step))
+    with f.when(f.b.not_(alone) if freed else alone):
+        _add_own(f, -step if freed else step)
+
+
+def _add_own(f: emit.Function, amount: int) -> None:
+    f.add_to(emit.pointer(ctypes.addressof(_own)), 0, amount)
 
 
 def _now(f: emit.Function) -> ir.Value:
