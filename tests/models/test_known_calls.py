@@ -459,6 +459,42 @@ def test_context_variables() -> None:
     VARIABLE.reset(token)
 
 
+POPPED: dict[str, Any] = {"factor": 2}
+
+
+def test_pop_of_a_dict_of_run_time() -> None:
+    def f(x: torch.Tensor, held: dict[str, Any]) -> Any:
+        before = x * POPPED.get("factor", 1)
+        return before, held.pop("factor", 7), held.pop("nothing", None), x * POPPED.get("factor", 1), len(held)
+
+    jitted = trident.jit(f)
+    for n in range(4):  # a dict of its own, then the one that the trace reads
+        assert same(f(X, {"factor": 3 + n, "other": 1}), jitted(X, {"factor": 3 + n, "other": 1}))
+    assert trident.explain(jitted).hits >= 2
+    assert not trident.explain(jitted).specializations[-1].opaque_calls
+    for _ in range(3):
+        expected = f(X, POPPED)
+        POPPED["factor"] = 2
+        assert same(expected, jitted(X, POPPED)) and "factor" not in POPPED
+        POPPED["factor"] = 2
+
+
+def test_pop_in_a_bridge_of_a_dict_that_the_trace_has_made() -> None:
+    def f(x: torch.Tensor) -> Any:
+        held: dict[str, Any] = {"a": 1}
+        token = VARIABLE.set(held)
+        y = x + 1 if float(x.sum()) > 100.0 else x - 1
+        VARIABLE.reset(token)
+        held.pop("nothing", None)
+        return y, held
+
+    checked = Checked(f)
+    checked(X)
+    checked(X + 100, times=6)
+    assert [report.kind for report in checked.explained.specializations] == ["root", "bridge"]
+    checked.nothing_opaque()
+
+
 def test_a_cached_function_is_asked_again() -> None:
     calls = []
 

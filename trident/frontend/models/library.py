@@ -122,17 +122,20 @@ def _dict_getitem(otherwise: Model) -> Model:
 
 
 def _dict_pop(otherwise: Model) -> Model:
-    """Also of a dict that the trace has made and that escaped: nothing that the trace rests on is in it."""
+    """Also of a dict of run time. One that the trace has made and that escaped has nothing in it that the trace rests on."""
 
     def model(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         owner = args[0] if args else None
-        if type(owner) is not Traced or not owner.facts.get("new") or type(owner.obj) is not dict or kwargs or len(args) != 3:
+        if type(owner) is not Traced or type(owner.obj) is not dict or kwargs or len(args) != 3:
             return otherwise(rec, args, kwargs)
         if type(args[1].obj) is not str:
             return NotModelled
+        rec.type_of(owner)
         made = rec.write_call(dict.pop, args, "dict.pop")
         owner.facts.pop("pairs", None)
         rec.stores += 1
+        if not owner.facts.get("new"):
+            rec.changed_anything()  # it may be one of the constants
         return made
 
     return model
