@@ -4,7 +4,7 @@ Owns the measurement of one case (what is compared, and which counts are shown) 
 own, so that one that fails, or ends its process, is a row with its error and nothing more. What must hold: a case is called
 bit-identical only if every output and every tensor of every cache was compared in every step of both rounds.
 
-May import: benchmarks.transformers_models, trident's public names.
+May import: benchmarks.transformers_models, trident's public names, trident.entry.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import trident
+from trident.entry import Entry, all_entries
 from trident.report import Explanation
 
 from .transformers_models import ARCHITECTURES, NEW_TOKENS, PROMPTS, Case, Step, cases, session
@@ -46,6 +47,7 @@ class Result:
     calls: int = 0  # calls that entered Trident
     hits: int = 0
     exits: int = 0
+    recorded: int = 0  # misses before the timed steps: what was recorded, or left to CPython
     steps: int = 0
     opaque: dict[str, int] = field(default_factory=dict)  # of what the last call of the second round executed -> how often
     aborts: list[str] = field(default_factory=list)  # reasons, over everything
@@ -133,6 +135,7 @@ def measure_steps(case: Case, result: Result) -> None:
             eager, compiled = ((session(case, model, length, seed), called) for called in (model, jitted))
             _both(case, result, STEPS, eager, compiled)
     before = trident.explain(jitted)
+    result.recorded = before.misses
     taken = _both(case, result, TIMED, eager, compiled)
     after = trident.explain(jitted)
     result.steps, result.hits = TIMED, after.hits - before.hits
@@ -156,18 +159,23 @@ class Hooked:
 
 
 def measure_generation(case: Case, result: Result) -> None:
-    """A whole `generate` in a frame hook."""
+    """Whole `generate`s: of the jitted model, whose forward passes enter Trident, or of the model in a frame hook."""
+    before = set(all_entries())
     model = case.architecture.build(case.attention)
-    eager, compiled = (session(case, model, PROMPTS[0]), model), (session(case, model, PROMPTS[0]), Hooked(model))
-    _both(case, result, RUNS, eager, compiled)
-    before = trident.stats()
+    called = Hooked(model) if case.hooked else trident.jit(model)
+    for length in (PROMPTS[0], *PROMPTS):
+        eager, compiled = ((session(case, model, length), which) for which in (model, called))
+        _both(case, result, RUNS, eager, compiled)
+    entries = [entry for entry in all_entries() if entry not in before]
+    hits, misses, exits = (sum(count(entry) for entry in entries) for count in _COUNTS)
+    result.recorded = misses
     taken = _both(case, result, RUNS, eager, compiled)
-    after = trident.stats()
-    delta = {key: after[key] - before[key] for key in after}
-    result.steps, result.hits, result.exits = RUNS * NEW_TOKENS, delta["hits"], delta["side_exits"]
-    result.calls, result.specializations = delta["hits"] + delta["misses"], after["specializations"]
+    entries = [entry for entry in all_entries() if entry not in before]
+    now = [sum(count(entry) for entry in entries) for count in _COUNTS]
+    result.steps, result.hits, result.exits = RUNS * NEW_TOKENS, now[0] - hits, now[2] - exits
+    result.calls, result.specializations = result.hits + now[1] - misses, sum(len(entry.roots) for entry in entries)
     opaque: Counter[str] = Counter()
-    for entry in trident_entries():
+    for entry in entries:
         explanation = entry.explain()
         opaque.update(_opaque(explanation))
         result.aborts += [f"{explanation.function}: {abort.reason}: {abort.text}" for abort in explanation.aborts]
@@ -175,11 +183,8 @@ def measure_generation(case: Case, result: Result) -> None:
     result.eager_ms, result.trident_ms = map(statistics.median, taken)
 
 
-def trident_entries() -> list[Any]:
-    """The functions that the hook has captured."""
-    from trident.entry import all_entries
-
-    return all_entries()
+_COUNTS: tuple[Callable[[Entry], int], ...] = (lambda e: e.cell.hits, lambda e: e.cell.misses, lambda e: e.side_exits)
+"""Hits, misses and side exits of a function."""
 
 
 def measure(case: Case) -> Result:
@@ -210,9 +215,9 @@ def work(arguments: list[str]) -> None:
 
 
 def matches(case: Case, wanted: str) -> bool:
-    """Whether a case is asked for: all words of `wanted` occur in its description."""
+    """Whether a case is asked for: all words of `wanted` occur in its description, and none that follows a "no:"."""
     text = f"{case.step} {case.attention} batch{case.batch}"
-    return all(word in text for word in wanted.split())
+    return all((word.removeprefix("no:") in text) != word.startswith("no:") for word in wanted.split())
 
 
 # ------------------------------------------------------------------------------------------------------------ the table
@@ -254,6 +259,7 @@ _COLUMNS: dict[str, Callable[[Case, Result], object]] = {
     "batch": lambda case, result: case.batch,
     "bit-identical": lambda case, result: _yes(result),
     "specializations": lambda case, result: result.specializations,
+    "misses before": lambda case, result: result.recorded,
     "calls per step": lambda case, result: f"{result.calls / result.steps:.3g}" if result.steps else "",
     "hits": lambda case, result: f"{100 * result.hits / result.calls:.0f}%" if result.calls else "",
     "opaque calls": lambda case, result: sum(result.opaque.values()),
@@ -291,11 +297,13 @@ def markdown(rows: list[tuple[Case, Result]], command: str) -> str:
 
 __doc_of_table__ = """
 Toy sizes with random weights; a batch of 4 is padded on the left (not for images, audio and Mamba 2). Forward passes and
-decode steps are called through `trident.jit(model)`, each with two sequence lengths and new caches; `generate` runs
-undecorated inside `trident.frame_hook()`, several times with one prompt. Every output and every tensor of the caches is
-compared with eager's. Calls, hits and side exits are those of the last steps, where everything that these need has been
-recorded. Opaque calls are those in the trace that answers (for `generate`: in the newest trace of every function captured
-so far in the process of the model). At these sizes the time is host time.
+decode steps are called through `trident.jit(model)`, each with two sequence lengths and, a decode step, with new caches that grow;
+`generate` is that of `trident.jit(model)`, whose forward passes are calls of the jitted model, or ("hook:") of the plain model
+inside `trident.frame_hook()`, which captures what it finds; it runs several times with prompts of two lengths. Every output (logits
+and tokens) and every tensor of the caches is compared with eager's. "Misses before" are the calls that were recorded, or left to
+CPython, while all that came for the first time; calls, hits and side exits are those of the last steps, where nothing is new. Calls
+are those that enter Trident, for each step or new token. Opaque calls are those in the newest trace with its bridges (for a hook: of
+every function that it has captured). At these sizes the time is host time.
 """
 
 
@@ -324,7 +332,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Models of transformers: eager against Trident, bit for bit.")
     parser.add_argument("--only", default="", help=f"comma-separated models, of {', '.join(ARCHITECTURES)}")
     parser.add_argument(
-        "--cases", default="", help="words that the cases' descriptions contain: forward, decode, generate, sdpa, batch4, …"
+        "--cases", default="", help="words of the cases to measure: forward, decode, generate, sdpa, batch4, …; no:hook leaves out"
     )
     parser.add_argument("--out", type=Path, help="the file to write (default: print the table)")
     parser.add_argument("--json", type=Path, help="also write the results as JSON")

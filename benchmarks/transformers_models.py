@@ -1,8 +1,9 @@
 """Thirteen models of the `transformers` package at toy sizes, and the steps in which they are called.
 
 Owns the configurations (random weights, nothing is downloaded) and what a step is: a forward pass without a cache, a decode step with
-a static or a dynamic cache, or a whole `generate`. What must hold: two sessions of the same case make the same calls in the same
-order, each on a cache of its own, so that what they return can be compared bit for bit.
+a static or a dynamic cache, or a whole `generate`, of a jitted model or of a plain one inside a frame hook. What must hold: two
+sessions of the same case make the same calls in the same order, each on a cache of its own, so that what they return can be compared
+bit for bit.
 
 May import: torch, transformers.
 """
@@ -81,19 +82,23 @@ ARCHITECTURES: dict[str, Architecture] = {
                              "n_groups": 2, "state_size": 8, "chunk_size": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}),
 }  # fmt: skip
 
+_DECODES = ("decode, static cache", "decode, dynamic cache")
+_GENERATES = ("generate, greedy", "generate, sampled", "generate, greedy, static cache")
+_HOOKED = ("hook: generate, greedy", "hook: generate, sampled")
 _STEPS: dict[str, tuple[str, ...]] = {
-    "decoder": ("forward", "decode, static cache", "decode, dynamic cache", "generate, greedy", "generate, sampled"),
+    "decoder": ("forward", *_DECODES, *_GENERATES, *_HOOKED),
     "encoder": ("forward",),
-    "seq2seq": ("forward", "decode, static cache", "decode, dynamic cache", "generate, greedy", "generate, sampled"),
-    "speech": ("forward", "decode, static cache", "decode, dynamic cache"),
+    "seq2seq": ("forward", *_DECODES, *_GENERATES, *_HOOKED),
+    "speech": ("forward", *_DECODES, *_GENERATES, *_HOOKED),
     "vision": ("forward",),
-    "state-space": ("forward", "decode, dynamic cache", "generate, greedy", "generate, sampled"),
+    "state-space": ("forward", "decode, dynamic cache", "generate, greedy", "generate, sampled", *_HOOKED),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the table. attention: "eager" or "sdpa". batch: 4 is padded where the model knows padding."""
+    """One row of the table. attention: "eager" or "sdpa". batch: 4 is padded where the model knows padding. A step of the name
+    "hook: …" runs the plain model inside a frame hook; all others call what `trident.jit(model)` gives."""
 
     model: str
     step: str
@@ -107,7 +112,12 @@ class Case:
     @property
     def generates(self) -> bool:
         """Whether the step is a whole `generate`."""
-        return self.step.startswith("generate")
+        return "generate" in self.step
+
+    @property
+    def hooked(self) -> bool:
+        """Whether the model is a plain one inside a frame hook."""
+        return self.step.startswith("hook: ")
 
 
 def cases(model: str) -> Iterator[Case]:
@@ -116,7 +126,8 @@ def cases(model: str) -> Iterator[Case]:
     for step in _STEPS[kind]:
         for attention in ("eager",) if kind == "state-space" else ("eager", "sdpa"):
             for batch in (1, 4):
-                if not step.startswith("generate") or batch == 1 and (attention == "sdpa" or kind == "state-space"):
+                # What a frame hook captures of `generate` takes a minute to record: once a model, with padding.
+                if not step.startswith("hook") or batch == 4 and (attention == "sdpa" or kind == "state-space"):
                     yield Case(model, step, attention, batch)
 
 
@@ -211,20 +222,23 @@ def _decode_after_encoder(case: Case, model: Any, length: int, generator: torch.
 def _generate(case: Case, length: int, generator: torch.Generator) -> Step:
     inputs = _inputs(case, length, generator)
     inputs.pop("decoder_input_ids", None)
-    sampled = case.step.endswith("sampled")
-    how = {
+    how: dict[str, Any] = {
         "max_new_tokens": NEW_TOKENS,
         "min_new_tokens": NEW_TOKENS,
-        "do_sample": sampled,
+        "do_sample": "sampled" in case.step,
         "return_dict_in_generate": True,
         "output_logits": True,
     }
+    if "sampled" in case.step:
+        how |= {"top_k": 20, "temperature": 0.7}
+    if "static" in case.step:
+        how["cache_implementation"] = "static"
 
     def step(model: Any) -> Any:
         torch.manual_seed(3)
-        return model.generate(**inputs, **how, **({"top_k": 20, "temperature": 0.7} if sampled else {}))
+        return model.generate(**inputs, **how)
 
     return step
 
 
-NEW_TOKENS = 6
+NEW_TOKENS = 8
