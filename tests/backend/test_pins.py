@@ -299,6 +299,56 @@ def test_changes_by_a_collection_that_a_call_starts_are_seen() -> None:
         gc.unfreeze()
 
 
+class _Plain:
+    pass
+
+
+def _of_instance(change: Callable[[Any], object]) -> tuple[dict[str, Any], Callable[[], object]]:
+    made: Any = _Plain()
+    made.a = made.b = 1
+    return made.__dict__, lambda: change(made)
+
+
+def _store_often(made: Any) -> None:
+    for n in range(200):  # the instruction specialises itself
+        made.a = n
+
+
+_API = ctypes.pythonapi
+MUTATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "__setitem__": lambda d: d.__setitem__("a", 5), "new key": lambda d: d.__setitem__("z", 5), "__delitem__": lambda d: d.__delitem__("a"),
+    "pop": lambda d: d.pop("a"), "popitem": lambda d: d.popitem(), "clear": lambda d: d.clear(), "update": lambda d: d.update(a=7),
+    "update from pairs": lambda d: d.update([("a", 8)]), "update from a dict": lambda d: d.update({"q": 8}),
+    "setdefault": lambda d: d.setdefault("y", 1), "|=": lambda d: d.__ior__({"a": 9}), "__init__": lambda d: d.__init__(a=10),  # type: ignore[misc]
+    "PyDict_SetItem": lambda d: _API.PyDict_SetItem(ctypes.py_object(d), ctypes.py_object("a"), ctypes.py_object(11)),
+    "PyDict_SetItemString": lambda d: _API.PyDict_SetItemString(ctypes.py_object(d), b"a", ctypes.py_object(12)),
+    "PyDict_DelItem": lambda d: _API.PyDict_DelItem(ctypes.py_object(d), ctypes.py_object("a")),
+    "PyDict_Clear": lambda d: _API.PyDict_Clear(ctypes.py_object(d)),
+    "PyDict_Merge": lambda d: _API.PyDict_Merge(ctypes.py_object(d), ctypes.py_object({"a": 13}), 1),
+    "exec": lambda d: exec("a = 14", d), "globals": lambda d: exec("def f():\n    global a\n    a = 15\nf()", d),
+}
+OF_INSTANCES: dict[str, Callable[[Any], object]] = {
+    "setattr": lambda o: setattr(o, "a", 5), "new attribute": lambda o: setattr(o, "z", 5), "delattr": lambda o: delattr(o, "a"),
+    "often": _store_often, "object.__setattr__": lambda o: object.__setattr__(o, "a", 6), "vars": lambda o: vars(o).update(a=7),
+}
+
+
+@pytest.mark.parametrize("name", [*MUTATIONS, *OF_INSTANCES])
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_every_change_of_a_dict_counts(name: str, kind: Any) -> None:
+    """Its tag is one that no dict had before, so nobody who has seen the counter before takes it for unchanged."""
+    word = memoryview((ctypes.c_char * 8).from_address(dict_versions.find().address)).cast("B").cast("Q")
+    if name in OF_INSTANCES:
+        owner, change = _of_instance(OF_INSTANCES[name])
+    else:
+        owner = kind(a=1, b=2)
+        change = lambda: MUTATIONS[name](owner)  # noqa: E731
+    items, before = list(dict.items(owner)), word[0]
+    change()
+    assert list(dict.items(owner)) != items
+    assert before < ctypes.c_uint64.from_address(id(owner) + pin_layout.DICT_TAG).value <= word[0]
+
+
 class _Calling:
     """Its end calls something."""
 
