@@ -20,9 +20,11 @@ from .models import MODELS, decode_cases
 KINDS = ("two-op", "launch", "dispatch", "loops", "llama", "qwen3", "first-call", "recorder")
 
 
-def parse(arguments: list[str] | None, kinds: tuple[str, ...]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Eager, torch.compile, Trident and the floor, side by side in one process.")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def parse(arguments: list[str] | None, kinds: tuple[str, ...], prog: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Eager, torch.compile, Trident and the floor, side by side in one process."
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument("--config", choices=("tiny", "full"), help="of the LLMs (default: full on CUDA, tiny on the CPU)")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on CUDA, float32 on the CPU"
@@ -98,13 +100,14 @@ def grids(options: argparse.Namespace, console: Console) -> list[Grid]:
                 for name in recorder.PROGRAMS]
 
 
-def own_file(only: list[str]) -> str:
-    """What a run of one kind alone adds to its results file's name: the kinds of the README's table share a file."""
-    return only[0] if len(only) == 1 and only[0] in ("recorder", "dispatch", "loops", "first-call") else ""
+def file_name(options: argparse.Namespace, name: str) -> str:
+    """What is added to the results file's name: runs of one kind alone, and quick ones, must not replace the file of many kinds."""
+    name = name or (options.only[0] if len(options.only) == 1 else "")
+    return "-".join(filter(None, (name, "quick" if options.quick else "")))
 
 
 def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, name: str = "") -> int:
-    options = parse(arguments, kinds)
+    options = parse(arguments, kinds, f"python -m benchmarks{name and '.' + name}")
     console = Console()
     measured = measure(options, console)
     settings = {
@@ -117,7 +120,7 @@ def main(arguments: list[str] | None = None, kinds: tuple[str, ...] = KINDS, nam
     result = results.make(torch.device(options.device), settings, measured, grids(options, console))
     results.show(result, console)
     if not options.no_save:
-        for path in results.save(result, name or own_file(options.only)):
+        for path in results.save(result, file_name(options, name)):
             console.print(f"written: {path.relative_to(results.ROOT)}", soft_wrap=True)
     return 0
 

@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from . import ROOT
-from .results import FOLDER, UNITS, unit_for
+from .models import MODELS
+from .results import FOLDER, UNITS, amount, unit_for
 
 START, END = "<!-- results:", "<!-- end of results -->"
+# Keys of the cases that the table shows; dispatch, loops, first calls and the recorder have files of their own.
+KEYS = ("two-op", "launch", "launch-nop", "launches", *(f"{model}-{what}" for model in MODELS for what in ("decode", "host")))
 COLUMNS = {"eager": "eager", "torch.compile": "torch.compile", "Trident": "Trident", "floor": "floor"}
 
 
 def newest() -> list[tuple[Path, dict[str, Any]]]:
-    """The newest complete results file of each kind of device, GPUs first."""
+    """The newest results file of each kind of device that has the table's cases, and of these no others; GPUs first."""
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for path in sorted(FOLDER.glob("*.json")):
         result = json.loads(path.read_text())
+        result["cases"] = [case for case in result["cases"] if case["key"] in KEYS]
         if not result["settings"]["quick"] and len(result["cases"]) > 2:
             found["gpu" if "gpu" in result["machine"] else "cpu"] = (path, result)
     return [found[kind] for kind in ("gpu", "cpu") if kind in found]
@@ -29,14 +33,14 @@ def cell(case: dict[str, Any], column: str, unit: str) -> str:
     rows = [row for row in case["rows"] if row["variant"] == column or (column == "floor" and row["variant"].startswith("floor"))]
     if not rows:
         return ""
-    return f"{rows[0]['median_us'] / UNITS[unit]:.2f}" if "median_us" in rows[0] else "did not run"
+    return amount(rows[0]["median_us"] / UNITS[unit]) if "median_us" in rows[0] else "did not run"
 
 
 def ratio(case: dict[str, Any], over: str) -> str:
     medians = {row["variant"]: row["median_us"] for row in case["rows"] if "median_us" in row}
     if not {over, "Trident"} <= medians.keys():
         return ""
-    return f"{medians[over] / medians['Trident']:.2f}x"
+    return f"{amount(medians[over] / medians['Trident'])}x"
 
 
 def table(path: Path, result: dict[str, Any]) -> str:

@@ -108,6 +108,11 @@ def unit_for(rows: list[dict[str, Any]]) -> str:
     return "us" if largest < 200 else "ms" if largest < 2e6 else "s"
 
 
+def amount(value: float) -> str:
+    """A number with two decimals, more where these would not show it, none from a thousand on."""
+    return f"{value:.{0 if value >= 1000 else 2 if value >= 0.1 else 3 if value >= 0.01 else 4}f}"
+
+
 def lines(case: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """Variant, median, minimum and ratio to the baseline, as text. A variant without times has its reason as the median."""
     unit = unit_for(case["rows"])
@@ -118,11 +123,8 @@ def lines(case: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         if "median_us" not in row:
             made.append((row["variant"], f"did not run: {row['reason']}", "", ""))
             continue
-        ratio = f"{base / row['median_us']:.2f}x" if base else ""
-        digits = 2 if row["median_us"] / scale < 1000 else 0
-        made.append(
-            (row["variant"], f"{row['median_us'] / scale:.{digits}f} {unit}", f"{row['min_us'] / scale:.{digits}f} {unit}", ratio)
-        )
+        median, best = (f"{amount(row[key] / scale)} {unit}" for key in ("median_us", "min_us"))
+        made.append((row["variant"], median, best, f"{amount(base / row['median_us'])}x" if base else ""))
     return made
 
 

@@ -20,11 +20,12 @@ from types import ModuleType
 from rich.console import Console
 from rich.table import Table
 
+from trident import __version__
 from trident.options import ENVIRONMENT
 
 console = Console()
 
-_PACKAGES = ("trident", "torch", "triton", "torch-mlir", "llvmlite", "bytecode", "numpy")
+_PACKAGES = ("torch", "triton", "torch-mlir", "llvmlite", "bytecode", "numpy")
 
 
 def doctor() -> int:
@@ -51,14 +52,14 @@ def _facts() -> Iterator[tuple[str, str]]:
 
     import torch
 
+    yield "trident", f"{__version__}, at {os.path.dirname(__file__)}"
     yield "python", f"{platform.python_version()} ({platform.python_compiler()}; {sys.executable})"
     yield "platform", f"{platform.platform()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads"
     for name in _PACKAGES:
         try:
             yield name, metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield name, "[red]not installed[/red]" if name != "trident" else "from a checkout"
-    yield "trident is at", os.path.dirname(__file__)
+            yield name, "[red]not installed[/red]"
     yield "torch build", f"{torch.version.git_version}, CUDA {torch.version.cuda}, debug {torch.version.debug}"
     if torch.cuda.is_available():
         for n in range(torch.cuda.device_count()):
@@ -88,7 +89,7 @@ def explain_script(script: str, arguments: list[str]) -> int:
 
     sys.argv = [script, *arguments]
     try:
-        if os.path.isdir(script) or not os.path.exists(script) or script.endswith((".zip", ".pyz", ".pyc")):
+        if os.path.isdir(script) or script.endswith((".zip", ".pyz", ".pyc")):
             runpy.run_path(script, run_name="__main__")
         else:
             _run_source(script)
@@ -122,11 +123,13 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("doctor", help="what Trident found on this machine, and whether it is on")
     explain = commands.add_parser("explain", help="run a script and explain what Trident did in it")
     explain.add_argument("script")
-    explain.add_argument("arguments", nargs=argparse.REMAINDER)
+    explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own").required = False
     commands.add_parser("bench", help="run the benchmarks of a checkout (python -m benchmarks)")
     options = parser.parse_args(arguments)
     if options.command == "doctor":
         return doctor()
+    if not os.path.exists(options.script):
+        parser.error(f"no file {options.script!r}")
     return explain_script(options.script, options.arguments)
 
 

@@ -6,6 +6,9 @@ Owns the data that `trident.explain` returns and its printed form. May import: i
 from __future__ import annotations
 
 import io
+import os
+import shutil
+import sys
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING
@@ -128,9 +131,10 @@ class Explanation:
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=140, record=True, file=io.StringIO())
+        width = min(max(shutil.get_terminal_size((140, 24)).columns, 80), 140)  # the terminal's, where there is one
+        console = Console(width=width, record=True, file=io.StringIO())
         console.print(self)
-        return console.export_text()
+        return "\n".join(line.rstrip() for line in console.export_text().rstrip().splitlines())
 
     def __rich_console__(self, console: Console, options: object) -> object:
         yield f"[bold]{self.function}[/bold]  {self.file}:{self.line}  — {self.status}"
@@ -138,29 +142,29 @@ class Explanation:
         yield f"hits {self.hits}, misses {self.misses}, side exits {self.side_exits}{evicted}"
         if self.specializations:
             yield _specialization_table(self.specializations)
-        opaque = [(s.name, c) for s in self.specializations for c in s.opaque_calls]
+        opaque = [(_number(s), c) for s in self.specializations for c in s.opaque_calls]
         if opaque:
             yield _table("opaque calls", ("in", "callee", "why", "where"),
-                         [(n, c.callee, c.reason, f"{c.file}:{c.line}") for n, c in opaque])
-        launches = [(s.name, reason) for s in self.specializations for reason in s.launch_reasons]
+                         [(n, c.callee, c.reason, _place(c.file, c.line)) for n, c in opaque])
+        launches = [(_number(s), reason) for s in self.specializations for reason in s.launch_reasons]
         if launches:
             yield _table("launches through Triton's Python", ("in", "why"), [(n, reason) for n, reason in launches])
-        exits = [(s.name, e) for s in self.specializations for e in s.exits if e.taken]
+        exits = [(_number(s), e) for s in self.specializations for e in s.exits if e.taken]
         if exits:
             yield _table("side exits taken", ("in", "condition", "times", "bridge", "where"),
-                         [(n, e.text, str(e.taken), "yes" if e.bridged else "no", f"{e.file}:{e.line}") for n, e in exits])
-        guards = [(s.name, g) for s in self.specializations for g in s.guards]
+                         [(n, e.text, str(e.taken), "yes" if e.bridged else "no", _place(e.file, e.line)) for n, e in exits])
+        guards = [(_number(s), g) for s in self.specializations for g in s.guards]
         if guards:
             yield _table("guards", ("in", "kind", "condition", "where"),
-                         [(n, g.kind, g.text, f"{g.file}:{g.line}") for n, g in guards[:_SHOWN]])
+                         [(n, g.kind, g.text, _place(g.file, g.line)) for n, g in guards[:_SHOWN]])
         if self.aborts:
             yield _table("recordings given up", ("reason", "what", "where"),
-                         [(a.reason, a.text, f"{a.file}:{a.line}") for a in self.aborts])
+                         [(a.reason, a.text, _place(a.file, a.line)) for a in self.aborts])
         if self.last_misses:
-            yield _table("last misses", ("specialization", "condition", "seen", "where"),
-                         [(str(m.specialization), m.text, m.seen, f"{m.file}:{m.line}" if m.file else "") for m in self.last_misses])
+            yield _table("last misses", ("in", "condition", "seen", "where"),
+                         [(f"#{m.specialization}", m.text, m.seen, _place(m.file, m.line)) for m in self.last_misses])
             yield _table("misses in total", ("times", "kind", "condition", "where"),
-                         [(str(m.count), m.kind, m.text, f"{m.file}:{m.line}") for m in self.missed_guards[:_SHOWN]])
+                         [(str(m.count), m.kind, m.text, _place(m.file, m.line)) for m in self.missed_guards[:_SHOWN]])
 
 
 def nothing_of(function: str, code: CodeType, status: str) -> Explanation:
@@ -168,20 +172,37 @@ def nothing_of(function: str, code: CodeType, status: str) -> Explanation:
     return Explanation(function, code.co_filename, code.co_firstlineno, 0, 0, 0, (), (), (), status)
 
 
+def _number(specialization: SpecializationReport) -> str:
+    """Which one it is, within the explanation of one function."""
+    return "#" + specialization.name.rpartition("#")[2]
+
+
+def _place(file: str, line: int) -> str:
+    """file:line; a file below the working directory, or of a package on the path, without the folder that it is found in."""
+    if not file:
+        return ""
+    known = [folder + os.sep for folder in (os.getcwd(), *sys.path) if folder and file.startswith(folder + os.sep)]
+    return f"{file[len(max(known, key=len, default='')):]}:{line}"
+
+
 def _specialization_table(rows: tuple[SpecializationReport, ...]) -> Table:
-    return _table("specializations", ("name", "kind", "guards", "pins", "ATen calls", "launches", "opaque", "C calls", "exits", "record ms",
-                                      "compile ms"),
-                  [(s.name, s.kind, str(len(s.guards)), str(s.pins), str(s.operators), str(s.launches), str(len(s.opaque_calls)),
+    headings = ("", "kind", "guards", "pins", "ATen\ncalls", "launches", "opaque", "C\ncalls", "exits", "record\nms", "compile\nms")
+    return _table("specializations", headings,
+                  [(_number(s), s.kind, str(len(s.guards)), str(s.pins), str(s.operators), str(s.launches), str(len(s.opaque_calls)),
                     str(s.native_calls),
-                    str(len(s.exits)), f"{s.timing.record:.0f}", f"{s.timing.compile:.0f}") for s in rows])
+                    str(len(s.exits)), f"{s.timing.record:.0f}", f"{s.timing.compile:.0f}") for s in rows], numbers_from=2)
 
 
-def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], numbers_from: int | None = None) -> Table:
+    """A table that 80 columns have room for. numbers_from: the first of the columns that are numbers."""
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
+    padding = (0, 1 if numbers_from is None else 0, 0, 0)
+    table = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAVY, padding=padding, show_edge=False)
+    for n, column in enumerate(columns):
+        number = numbers_from is not None and n >= numbers_from
+        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
         table.add_row(*[cell.replace("[", "\\[") for cell in row])
     return table

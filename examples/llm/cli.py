@@ -26,13 +26,14 @@ def parse(configs: Mapping[str, Config], arguments: list[str] | None) -> argpars
         description=f"Greedy generation with {name} (random weights): eager, torch.compile and Trident."
     )
     parser.add_argument("--config", choices=configs, default="tiny", help=f"full: the published shapes of {name} (default: tiny)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, cuda:1, ...")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=here, help=f"cpu, cuda, cuda:1, ... (default: {here})")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on the CPU, bfloat16 elsewhere")
     parser.add_argument("--tokens", type=int, default=32, help="number of tokens to generate, at least 3 (default: 32)")
     parser.add_argument("--batch", type=int, default=1, help="number of prompts (default: 1)")
     parser.add_argument("--prompt-length", type=int, default=16, help="number of random tokens in a prompt (default: 16)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the prompts (default: 0)")
-    parser.add_argument("--modes", default="eager,compile,trident", help="which to run; eager always runs, as the reference")
+    parser.add_argument("--modes", default=",".join(TITLES), help="comma-separated (default: %(default)s); eager always runs")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out: its first calls take long")
     options = parser.parse_args(arguments)
     asked = [mode.strip() for mode in options.modes.split(",")]
@@ -41,10 +42,14 @@ def parse(configs: Mapping[str, Config], arguments: list[str] | None) -> argpars
     for least, option in ((3, "tokens"), (1, "batch"), (1, "prompt_length")):
         if getattr(options, option) < least:
             parser.error(f"--{option.replace('_', '-')} must be at least {least}")
+    try:
+        torch.empty(1, device=options.device)
+    except (AssertionError, RuntimeError, NotImplementedError) as error:
+        parser.error(f"--device {options.device} cannot be used: {describe(error)}")
     options.modes = ["eager"] + [mode for mode in TITLES if mode in asked and mode != "eager"]
     if options.no_compile and "compile" in options.modes:
         options.modes.remove("compile")
-    options.dtype = DTYPES[options.dtype or ("float32" if options.device == "cpu" else "bfloat16")]
+    options.dtype = DTYPES[options.dtype or ("float32" if torch.device(options.device).type == "cpu" else "bfloat16")]
     return options
 
 

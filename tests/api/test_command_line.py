@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import trident
 import trident.__main__ as command
 from tests.processes import environment
 from trident.options import ENVIRONMENT
@@ -57,6 +58,14 @@ def test_doctor_prints_what_a_report_needs(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setenv("TRIDENT_LOG", "misses")
     assert command.main(["doctor"]) == 0
     out = capsys.readouterr().out
-    for what in ("python", "platform", *command._PACKAGES, "torch build", "GPU", *ENVIRONMENT, "misses", "verified", "ATen operators",
-                 "calls below autograd", "native Triton launches"):
+    for what in ("python", "platform", f"{trident.__version__}, at ", *command._PACKAGES, "torch build", "GPU", *ENVIRONMENT, "misses",
+                 "verified", "ATen operators", "calls below autograd", "native Triton launches"):
         assert what in out, what
+
+
+def test_explain_without_a_script_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    for line, message in ((["explain"], "required: script\n"), (["explain", "no such.py", "-x"], "no file 'no such.py'\n")):
+        with pytest.raises(SystemExit) as ended:
+            command.main(line)
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.endswith(message)

@@ -199,6 +199,22 @@ def test_explain_tells() -> None:
         trident.explain(lambda: 0)
 
 
+def test_explain_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_function_with_a_name_that_is_rather_long(x, flag):
+        print(end="")
+        y = x + 1 if x.sum() > 0 else x - 1
+        return y * 2 if flag else y
+
+    jitted = trident.jit(a_function_with_a_name_that_is_rather_long)
+    for n in range(12):
+        jitted(X if n % 3 else -X, n % 2 == 0)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = str(trident.explain(jitted)).splitlines()
+    assert max(map(len, lines)) <= 80
+    kinds = [line.split()[:2] for line in lines if line.startswith("#")]
+    assert ["#0", "root"] in kinds and any(kind == "bridge" for _, kind in kinds), lines
+
+
 def test_stats_count() -> None:
     before = trident.stats()
     jitted = trident.jit(lambda x: x * 2)

@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import floor, readme, results  # noqa: E402
+from benchmarks.__main__ import KINDS, file_name, parse  # noqa: E402
 from benchmarks.measure import Case, Row, Sampler, Variant, native_sampler, python_sampler, run_case  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -83,7 +85,7 @@ def test_vectorcall_loop_calls_and_keeps_reference_counts() -> None:
         floor.vectorcall_loop(fail, ())
 
 
-def result(device: str, date: str, eager: float) -> dict[str, object]:
+def result(device: str, date: str, eager: float, keys: Sequence[str] = ("two-op", "launch", "launches")) -> dict[str, object]:
     machine = {"cpu": "a processor"} | ({"gpu": "a GPU"} if device == "cuda" else {})
     rows = [("eager", eager), ("torch.compile", None), ("Trident", eager / 4), ("floor: native loop", eager / 8)]
     made = [
@@ -92,7 +94,7 @@ def result(device: str, date: str, eager: float) -> dict[str, object]:
         else {"variant": variant, "median_us": us, "min_us": us, "calls": 1}
         for variant, us in rows
     ]
-    cases = [{"key": key, "title": f"case {key}", "baseline": "eager", "rows": made} for key in "abc"]
+    cases = [{"key": key, "title": f"case {key}", "baseline": "eager", "rows": made} for key in keys]
     settings = {"rounds": 35, "quick": False}
     versions = {"python": "3.12", "torch": "2.11", "triton": "3.6"}
     return {"date": f"{date} 10:00 UTC", "command": "python -m benchmarks", "machine": machine, "versions": versions,
@@ -111,14 +113,16 @@ def test_readme_shows_the_newest_results_of_each_device(tmp_path: Path, monkeypa
         ("2026-01-01-a", result("cpu", "2026-01-01", 999.0)),
         ("2026-01-02-a", result("cpu", "2026-01-02", 8.0)),
         ("2026-01-02-b", result("cuda", "2026-01-02", 4000.0)),
+        ("2026-01-03-a-loops", result("cpu", "2026-01-03", 999.0, ("loop-ints", "loop-branch", "loop-tensors"))),
+        ("2026-01-03-b-first-call", result("cuda", "2026-01-03", 999.0, ("llama-first-call", "two-op", "launch"))),
     ):
         (folder / f"{name}.json").write_text(json.dumps(made))
     assert readme.main() == 0
     text = (tmp_path / "README.md").read_text()
     assert text.startswith("before\n<!-- results: x -->\n**a GPU, a processor**")
     assert text.endswith("<!-- end of results -->\nafter\n")
-    assert "| case a | ms | 4.00 | did not run | 1.00 | 0.50 | 4.00x |  |" in text
-    assert "| case a | us | 8.00 | did not run | 2.00 | 1.00 | 4.00x |  |" in text
+    assert "| case two-op | ms | 4.00 | did not run | 1.00 | 0.50 | 4.00x |  |" in text
+    assert "| case two-op | us | 8.00 | did not run | 2.00 | 1.00 | 4.00x |  |" in text
     assert "999" not in text
     assert "old" not in text
 
@@ -136,6 +140,23 @@ def test_results_file_names_machine_versions_and_command(tmp_path: Path, monkeyp
     assert stored["cases"][0]["rows"][0]["median_us"] == 2.0
     assert "| eager | 2.00 us | 1.00 us | 1.00x |" in text
     assert "did not run: RuntimeError: a/b" in text
+
+
+def test_small_figures_keep_their_digits() -> None:
+    assert [results.amount(value) for value in (16843.44, 1000.0, 999.0, 0.5, 0.0672, 0.0029)] == [
+        "16843", "1000", "999.00", "0.50", "0.067", "0.0029"
+    ]  # fmt: skip
+
+
+def test_a_quick_or_partial_run_does_not_replace_the_whole_ones_file() -> None:
+    for line, name in (
+        ([], ""),
+        (["--only", "two-op,launch"], ""),
+        (["--only", "two-op"], "two-op"),
+        (["--quick"], "quick"),
+        (["--quick", "--only", "loops"], "loops-quick"),
+    ):
+        assert file_name(parse(line, KINDS, "benchmarks"), "") == name
 
 
 @pytest.mark.slow

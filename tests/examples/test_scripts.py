@@ -59,6 +59,7 @@ def test_decode_is_bit_identical_to_eager(script: str, options: tuple[str, ...],
 def test_bad_options_say_what_to_do() -> None:
     for options, message in (
         (["--tokens", "2"], "--tokens must be at least 3"),
+        (["--device", "nothing"], "--device nothing cannot be used: RuntimeError: "),
         (["--modes", "eager,fast"], "unknown mode 'fast': choose from eager, compile, trident"),
     ):
         done = start("examples/llama_decode.py", *options)
