@@ -329,7 +329,9 @@ def main() -> int:
     if sys.argv[1:2] == ["--work"]:
         work(sys.argv[2:])
         return 0
-    parser = argparse.ArgumentParser(description="Models of transformers: eager against Trident, bit for bit.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.models_table", description="Models of transformers: eager against Trident, bit for bit."
+    )
     parser.add_argument("--only", default="", help=f"comma-separated models, of {', '.join(ARCHITECTURES)}")
     parser.add_argument(
         "--cases", default="", help="words of the cases to measure: forward, decode, generate, sdpa, batch4, …; no:hook leaves out"
