@@ -74,9 +74,9 @@ def _borrowed(entry: Entry) -> OfOne:
     """The verdict on a decorated function: its callable's entry, as long as there is one."""
     owner = weakref.ref(entry)
 
-    def miss(frame: tuple[Any, ...]) -> object:
+    def miss(frame: tuple[Any, ...], code: CodeType) -> object:
         entry = owner()
-        return LEAVE_FRAME if entry is None else entry.miss_of_frame(frame)
+        return LEAVE_FRAME if entry is None else entry.miss_of_frame(frame, code)
 
     return OfOne(entry.function, owner, entry.cell, miss)
 

@@ -26,7 +26,7 @@ from trident.backend.native import tools
 from trident.backend.native.callable import DISABLED, LEFT, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.jumps import Jump, run
-from trident.backend.native.resume import call
+from trident.backend.native.resume import call, call_as
 from trident.backend.scm import SCM, HostProgram
 from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
@@ -74,9 +74,10 @@ _recording = threading.RLock()
 """One recording at a time in the process; another thread that misses meanwhile runs its call in CPython."""
 
 
-def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
-    """Call a function with its bound arguments (localsplus order), as the original call would have."""
-    code = function.__code__
+def call_bound(function: FunctionType, code: CodeType, bound: tuple[object, ...]) -> object:
+    """Call a function with the arguments that were bound for a code object (localsplus order), as the original call would have.
+
+    It runs that code, whatever the function has by now."""
     n, k = code.co_argcount, code.co_kwonlyargcount
     args, keywords = list(bound[:n]), dict(zip(code.co_varnames[n : n + k], bound[n : n + k], strict=True))
     rest: list[Any] = list(bound[n + k :])
@@ -84,7 +85,7 @@ def call_bound(function: FunctionType, bound: tuple[object, ...]) -> object:
         args += rest.pop(0)
     if code.co_flags & 0x08:
         keywords.update(rest.pop(0))
-    return call(function, tuple(args), keywords)
+    return call_as(function, code, (*args, *keywords.values()), tuple(keywords))
 
 
 def continue_from(snapshot: Snapshot | None, values: list[object], error: BaseException | None) -> object:
@@ -134,43 +135,43 @@ class Entry:
             self._scm = SCM(self.name, self.cell, self.on_exit, self._visitors)
         return self._scm
 
-    def miss(self, bound: tuple[object, ...], function: FunctionType | None = None) -> object:
+    def miss(self, bound: tuple[object, ...], code: CodeType, function: FunctionType | None = None) -> object:
         """No specialization matched: record one while executing the call, or leave the call to CPython.
 
+        code: the one that the arguments were bound for, which the call has to its end, whatever code its function is given meanwhile.
         function: the one that is called, where it is another of the same code (a closure that a frame hook has captured).
         """
         called = function or self.function
         self.serves_others |= called is not self.function
-        call = UsersCall(lambda: self._leave(called, bound))
+        call = UsersCall(lambda: self._leave(called, code, bound))
         visitor = object()
         self._visitors.add(visitor)
         try:
-            result = carry_out(call, lambda: self._answer(call, called, bound), lambda error: self._faulted(call, error))
+            result = carry_out(call, lambda: self._answer(call, called, code, bound), lambda error: self._faulted(call, error))
             return run(result) if type(result) is Jump else result
         finally:
             self._visitors.discard(visitor)
             sweep()
 
-    def _leave(self, function: FunctionType, bound: tuple[object, ...]) -> object:
+    def _leave(self, function: FunctionType, code: CodeType, bound: tuple[object, ...]) -> object:
         """Run a call in CPython."""
-        result = call_bound(function, bound)
+        result = call_bound(function, code, bound)
         self.skip //= 2  # it returned: waiting for calls that do not raise was right, and need not last
         return result
 
-    def _answer(self, call: UsersCall, function: FunctionType, bound: tuple[object, ...]) -> None:
+    def _answer(self, call: UsersCall, function: FunctionType, code: CodeType, bound: tuple[object, ...]) -> None:
         if self.retired or self._sits_out() or self._is_crowded() or not _recording.acquire(blocking=False):
             return
         try:
-            if function.__code__ is not self.code:  # it has been assigned: nothing that is known holds for it
+            if code is not self.code:  # it has been assigned: nothing that is known holds for it
                 self.reset()
-                self.code = function.__code__
-                self.cell.code = id(self.code)
+                self.cell.code, self.code = id(code), code
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
             if not self._may_record(call):
                 return
             start = time.perf_counter()
-            outcome = self._execute(call, begin(function, bound, services, self.options))
+            outcome = self._execute(call, begin(function, code, bound, services, self.options))
             if opaque is not None and outcome.error is None:
                 if outcome.trace is not None and len(outcome.trace.opaque_calls) > opaque:
                     self._fix()
@@ -195,8 +196,11 @@ class Entry:
 
     def _faulted(self, call: UsersCall, error: Exception) -> None:
         """Trident itself failed: the call goes on without it, the reason is kept."""
-        where = self.function.__code__
-        call.complaint = self._aborted(Abort("internal", describe_fault(error), where.co_filename, where.co_firstlineno))
+        call.complaint = self._aborted(self._abort_of_all("internal", describe_fault(error)))
+
+    def _abort_of_all(self, reason: str, text: str) -> Abort:
+        """An abort that no line of the function is to blame for."""
+        return Abort(reason, text, self.code.co_filename, self.code.co_firstlineno)
 
     def _generalise(self, arguments: tuple[object, ...]) -> int | None:
         """Where a specialization matches all but an argument's identity, read that argument at run time from now on.
@@ -278,18 +282,20 @@ class Entry:
     def roots(self) -> list[Specialization]:
         return [s for s in self.specializations if s.trace.parent is None]
 
-    def miss_of_frame(self, frame: tuple[object, ...]) -> object:
+    def miss_of_frame(self, frame: tuple[object, ...], code: CodeType) -> object:
         """The same for a frame that the hook has captured (its bound arguments, then its function): frames without tensors are
-        left alone, after a few for ever."""
+        left alone, after a few for ever. So are those of code that their function does not have any more."""
         *arguments, function = frame
         bound = tuple(arguments)
+        assert isinstance(function, FunctionType)
+        if function.__code__ is not code:
+            return LEAVE_FRAME
         if self.retired or not answer(lambda: reaches_tensors(bound), False):
             self.without_tensors += 1
             if self.without_tensors >= _LOOKS and not self.specializations:
                 self.cell.flags |= LEFT
             return LEAVE_FRAME
-        assert isinstance(function, FunctionType)
-        return self.miss(bound, function)
+        return self.miss(bound, code, function)
 
     def _note_miss(self, arguments: tuple[object, ...]) -> None:
         roots = self.roots
@@ -311,8 +317,7 @@ class Entry:
         record_ms = (time.perf_counter() - start) * 1e3
         if outcome.faults:
             fault = ShadowError(f"{self.name}: the trace does not say what the recorder did:\n  " + "\n  ".join(outcome.faults))
-            where = self.function.__code__
-            self._aborted(Abort("internal", str(fault), where.co_filename, where.co_firstlineno))
+            self._aborted(self._abort_of_all("internal", str(fault)))
             call.complaint = fault
             return
         complaint: StrictError | None = None
@@ -323,10 +328,9 @@ class Entry:
         elif outcome.overwritten:  # the next call records it with these demoted
             self.options.demoted.update(outcome.overwritten)
             self._unpublished = outcome.identified, len(outcome.trace.opaque_calls) if outcome.trace is not None else 0
-            where = self.function.__code__
             text = "the function changes what its trace would rest on"
             if self.failed:  # once is normal; again and again, with other objects, is not
-                complaint = self._aborted(Abort("overwritten", text, where.co_filename, where.co_firstlineno))
+                complaint = self._aborted(self._abort_of_all("overwritten", text))
             else:
                 self.failed = 1
         elif outcome.trace is not None:
@@ -388,8 +392,7 @@ class Entry:
             published = time.perf_counter() - begun - program.compile_seconds
             log.dump(self.options.dump, label, "ll", lambda: program.llvm_ir)
         except Exception as e:  # never the user's fault, never the user's problem
-            return None, self._aborted(Abort("compile", describe_fault(e), self.function.__code__.co_filename,
-                                             self.function.__code__.co_firstlineno))
+            return None, self._aborted(self._abort_of_all("compile", describe_fault(e)))
         llvm = program.compile_seconds - program.lowering_seconds
         timing = Timing(record_ms, *(1e3 * seconds for seconds in (passed - start, program.lowering_seconds, llvm, published)))
         self.failed = self.raised = 0

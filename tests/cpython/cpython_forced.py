@@ -55,14 +55,14 @@ class ForcedEntry(Entry):
     def retire(self, why: str, *, quiet: bool = False) -> None:
         super().retire(why, quiet=True)  # a test must see no warning of ours
 
-    def miss_of_frame(self, frame: tuple[object, ...]) -> object:
+    def miss_of_frame(self, frame: tuple[object, ...], code: CodeType) -> object:
         *arguments, function = frame
         if self.recordings >= RECORDINGS or self.retired:
             return LEAVE_FRAME
         self.recordings += 1
         self.skip = self.failed = 0
         assert isinstance(function, FunctionType)
-        return self.miss(tuple(arguments), function)
+        return self.miss(tuple(arguments), code, function)
 
     def on_exit(self, site: ExitSite, values: tuple[object, ...], error: BaseException | None) -> object:
         with evaluator.suppressed():  # the compiler's own calls of the standard library are not the program's

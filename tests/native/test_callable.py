@@ -65,7 +65,7 @@ def made(function: FunctionType, miss: Callable[[tuple[Any, ...]], object] | Non
     cell = EntryCell(code=id(function.__code__))
     if dispatch:
         cell.dispatch = NATIVE.address(dispatch)
-    native = make_callable(function, cell, miss or (lambda bound: ("miss", *bound)))
+    native = make_callable(function, cell, miss or (lambda bound, code: ("miss", *bound)))
     native.cell = cell
     return native
 
@@ -129,7 +129,7 @@ NAMES = ["a", "b", "c", "d", "k", "m", "l", "more", "rest", "zzz"]
        st.dictionaries(st.sampled_from(NAMES), st.integers(), max_size=4))
 def test_binds_like_cpython(function: FunctionType, positional: list[int], keywords: dict[str, int]) -> None:
     """The miss callable gets the parameters' values; what does not bind raises CPython's own error."""
-    native = made(function, lambda bound: bound)
+    native = made(function, lambda bound, code: bound)
     expected = outcome(lambda: function(*positional, **keywords))
     assert outcome(lambda: native(*positional, **keywords)) == expected
     # names that are equal but not identical to the parameter's
@@ -138,7 +138,7 @@ def test_binds_like_cpython(function: FunctionType, positional: list[int], keywo
 
 
 def test_keyword_that_is_not_a_string() -> None:
-    native = made(starred, lambda bound: bound)
+    native = made(starred, lambda bound, code: bound)
     assert outcome(lambda: native(1, **{2: 3})) == outcome(lambda: starred(1, **{2: 3}))
 
 
@@ -159,7 +159,7 @@ def test_defaults_are_read_live() -> None:
     def function(a, b=1, *, c=2):
         return (a, b, c)
 
-    native = made(function, lambda bound: bound)
+    native = made(function, lambda bound, code: bound)
     assert native(0) == (0, 1, 2)
     function.__defaults__, function.__kwdefaults__ = (10,), {"c": 20}
     assert native(0) == (0, 10, 20)
@@ -176,7 +176,7 @@ def test_code_can_be_replaced() -> None:
     def other(a, b=7):
         return (a, b)
 
-    native = made(function, lambda bound: bound)
+    native = made(function, lambda bound, code: bound)
     native.__code__ = other.__code__
     assert outcome(lambda: native(1)) == outcome(lambda: function(1))
     function.__defaults__ = (7,)
@@ -266,7 +266,7 @@ def test_disabled_runs_the_function() -> None:
 
 
 def test_traceback_of_a_miss_has_no_frames_of_ours() -> None:
-    source = "def miss(bound):\n    return bound[0]()\n"
+    source = "def miss(bound, code):\n    return bound[0]()\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, engine.__file__.replace("engine", "recorder"), "exec"), namespace)
 
@@ -302,7 +302,7 @@ class _Again:
 
 
 def test_threads() -> None:
-    native = made(defaults, lambda bound: bound, dispatch="")
+    native = made(defaults, lambda bound, code: bound, dispatch="")
     errors: list[object] = []
 
     def work(k: int) -> None:
@@ -439,9 +439,9 @@ def test_binds_as_a_method() -> None:
         return (self, x, y)
 
     class Owner:
-        plain = made(method, lambda bound: bound)
-        static = staticmethod(made(simple, lambda bound: bound))
-        of_class = classmethod(made(method, lambda bound: bound))
+        plain = made(method, lambda bound, code: bound)
+        static = staticmethod(made(simple, lambda bound, code: bound))
+        of_class = classmethod(made(method, lambda bound, code: bound))
 
     owner = Owner()
     assert owner.plain(1) == (owner, 1, 2)
@@ -457,14 +457,14 @@ def test_binds_as_a_method() -> None:
 
 def test_extra_members() -> None:
     kind = callable_type("trident.Special", {"reset": lambda self: self.__name__, "twice": property(lambda self: 2)})
-    native = make_callable(simple, EntryCell(), lambda bound: bound, kind)
+    native = make_callable(simple, EntryCell(), lambda bound, code: bound, kind)
     assert type(native) is kind and kind.__module__ == "trident" and kind.__name__ == "Special"
     assert native.reset() == "simple" and native.twice == 2 and native(1, 2) == (1, 2)
 
 
 def test_wrong_arguments_of_make_callable() -> None:
     with pytest.raises(TypeError, match="Python function"):
-        make_callable(len, EntryCell(), lambda bound: bound)  # type: ignore[arg-type]
+        make_callable(len, EntryCell(), lambda bound, code: bound)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not callable"):
         make_callable(simple, EntryCell(), None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="cannot create"):
@@ -481,7 +481,7 @@ def test_weak_references_and_cycles() -> None:
         def function():
             return holder
 
-        native = made(function, lambda bound: holder)
+        native = made(function, lambda bound, code: holder)
         holder = [native]  # a cycle through both closures
         native.me = native
         assert gc.is_tracked(native) and function in gc.get_referents(native)
@@ -494,7 +494,7 @@ def test_weak_references_and_cycles() -> None:
 
 def test_cell_by_address() -> None:
     cell = EntryCell(NATIVE.address("first"), code=id(simple.__code__))
-    native = make_callable(simple, cell.address, lambda bound: bound)
+    native = make_callable(simple, cell.address, lambda bound, code: bound)
     assert native(1, 2) == 1
     assert (native._entry_address, cell.hits, ctypes.sizeof(cell)) == (cell.address, 1, 48)
 

@@ -91,7 +91,7 @@ class Capture:
     def __init__(self, *functions: FunctionType, dispatch: str = "", miss: Callable[[tuple[Any, ...]], object] | None = None) -> None:
         self.cells = {f.__code__: EntryCell(NATIVE.address(dispatch) if dispatch else 0, code=id(f.__code__)) for f in functions}
         self.asked: list[CodeType] = []
-        self.miss = miss or (lambda bound: ("miss", *bound[:-1]))  # the last one is the function
+        self.miss = miss or (lambda bound, code: ("miss", *bound[:-1]))  # the last one is the function
         self.hook = FrameHook(self.decide)
 
     def decide(self, code: CodeType, function: FunctionType) -> Any:
@@ -196,7 +196,7 @@ def test_closures_share_the_verdict() -> None:
         return inner
 
     one, two = make(1), make(2)
-    with Capture(one, miss=lambda bound: "missed"):
+    with Capture(one, miss=lambda bound, code: "missed"):
         assert (one(), two()) == ("missed", "missed")
 
 
@@ -260,7 +260,7 @@ def test_error_from_dispatch_has_no_entry_of_the_frame() -> None:
 
 def test_resumed_frame_is_the_only_entry() -> None:
     """What a side exit does: the function's own line comes from its continued frame, once."""
-    source = "def side_exit(bound):\n    return resume([Frame(body, body.__code__, 2, [bound[0]], [])], LookupError())\n"
+    source = "def side_exit(bound, code):\n    return resume([Frame(body, body.__code__, 2, [bound[0]], [])], LookupError())\n"
 
     def body(x):
         return len(x)
@@ -325,7 +325,7 @@ def test_nothing_is_captured_during_a_miss() -> None:
     def inner():
         return "inner in Python"
 
-    with Capture(target, inner, miss=lambda bound: (inner(), user(1))) as capture:  # type: ignore[arg-type]
+    with Capture(target, inner, miss=lambda bound, code: (inner(), user(1))) as capture:  # type: ignore[arg-type]
         assert target(1) == ("inner in Python", ("python", 1, 2, (), 3, {}))
         assert inner()[0] == "inner in Python"
         assert capture.cell(inner).misses == 1
@@ -339,7 +339,7 @@ def test_frames_during_a_hit_are_captured() -> None:
         raise AssertionError
 
     inner_cell, run_cell = EntryCell(), EntryCell(NATIVE.address("call_first"), code=id(run.__code__))
-    verdicts = {inner.__code__: (inner_cell, lambda bound: "missed"), run.__code__: (run_cell, len)}
+    verdicts = {inner.__code__: (inner_cell, lambda bound, code: "missed"), run.__code__: (run_cell, len)}
     with FrameHook(lambda code, function: verdicts.get(code)):
         assert run(inner) == "missed"
 
@@ -483,7 +483,7 @@ class Owner:
         self.cell = EntryCell(NATIVE.address(dispatch) if dispatch else 0, code=id(function.__code__))
 
     def verdict(self, answer: object) -> OfOne:
-        return OfOne(self.function, weakref.ref(self), self.cell, lambda frame: answer)
+        return OfOne(self.function, weakref.ref(self), self.cell, lambda frame, code: answer)
 
 
 def closures(count: int) -> list[Any]:
@@ -506,7 +506,7 @@ def test_verdicts_by_function() -> None:
             return None
         asked.append(function)
         if function is three:
-            others[0] = EntryCell(), lambda frame: "others"
+            others[0] = EntryCell(), lambda frame, code: "others"
         return Apart([owner.verdict(n) for n, owner in enumerate(owners)], others[0])
 
     with FrameHook(decide):
@@ -562,7 +562,7 @@ def test_the_owner_stays_while_its_miss_runs() -> None:
     owners = [Owner(one)]
     gone = weakref.ref(owners[0])
 
-    def miss(frame):
+    def miss(frame, code):
         owners.clear()
         gc.collect()
         return gone() is not None
@@ -579,8 +579,8 @@ def test_a_frame_that_its_callable_leaves_to_the_interpreter() -> None:
     """A callable and a hook share a cell: a call that the callable has missed does not miss again as a frame."""
     (one,) = closures(1)
     cell = EntryCell()
-    native = make_callable(one, cell, lambda bound: one(*bound))
-    with FrameHook(lambda code, function: (cell, lambda bound: "captured") if code is one.__code__ else None):
+    native = make_callable(one, cell, lambda bound, code: one(*bound))
+    with FrameHook(lambda code, function: (cell, lambda bound, code: "captured") if code is one.__code__ else None):
         assert native(1) == 0 and cell.misses == 1
         assert one(1) == "captured" and cell.misses == 2
         cell.flags = LEFT
@@ -589,7 +589,7 @@ def test_a_frame_that_its_callable_leaves_to_the_interpreter() -> None:
 
 def test_reconsidered_while_it_is_decided() -> None:
     (one,) = closures(1)
-    answers = [(EntryCell(), lambda bound: "old"), (EntryCell(), lambda bound: "new")]
+    answers = [(EntryCell(), lambda bound, code: "old"), (EntryCell(), lambda bound, code: "new")]
 
     def decide(code: CodeType, function: FunctionType) -> Any:
         if code is not one.__code__:
@@ -678,7 +678,7 @@ def test_verdict_is_freed_with_the_code() -> None:
     fresh = namespace.pop("fresh")
     cell = EntryCell()
     reference = weakref.ref(cell)
-    verdicts = {fresh.__code__: (cell, lambda bound: "missed")}
+    verdicts = {fresh.__code__: (cell, lambda bound, code: "missed")}
     del cell
     with FrameHook(lambda code, function: verdicts.pop(code, None)):
         assert fresh() == "missed"
@@ -732,7 +732,7 @@ from trident.backend.native.callable import EntryCell, make_callable
 from trident.backend.native.evaluator import FrameHook
 def f(a): return a
 class Last:
-    def __del__(self, call=make_callable(f, EntryCell(), lambda bound: "missed")):
+    def __del__(self, call=make_callable(f, EntryCell(), lambda bound, code: "missed")):
         print(call(1))
 sys.last = [Last()]
 FrameHook(lambda code, function: None).install()

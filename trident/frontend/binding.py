@@ -8,6 +8,7 @@ May import: ir, frontend.{analysis,values}.
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend.aborts import Leave
@@ -35,17 +36,17 @@ class Keywords(dict[str, Value]):
 _VARARGS, _VARKEYWORDS = 4, 8
 
 
-def _defaults(rec: Recorder, callee: Value) -> list[Value]:
+def _defaults(rec: Recorder, callee: Value, pinned: Sequence[Any] | None) -> list[Value]:
     if type(callee) is Virtual and callee.items[0] is not NULL:
         held = rec.resolve(callee.items[0])
         if type(held) is Virtual:
             return held.items
         return [Const(item) for item in held.obj]  # type: ignore[attr-defined]
     function: Any = callee.obj
-    return [Const(item) for item in function.__defaults__ or ()]
+    return [Const(item) for item in (function.__defaults__ if pinned is None else pinned[0]) or ()]
 
 
-def _keyword_default(rec: Recorder, callee: Value, name: str) -> Entry:
+def _keyword_default(rec: Recorder, callee: Value, name: str, pinned: Sequence[Any] | None) -> Entry:
     if type(callee) is Virtual:
         if callee.items[1] is NULL:
             return NULL
@@ -54,12 +55,13 @@ def _keyword_default(rec: Recorder, callee: Value, name: str) -> Entry:
             keys = held.keys or []
             return held.items[keys.index(name)] if name in keys else NULL
         return rec.read_dict(held.obj, name, f"default of {name}")  # type: ignore[arg-type]
-    kwdefaults = callee.obj.__kwdefaults__  # type: ignore[attr-defined]
+    kwdefaults = callee.obj.__kwdefaults__ if pinned is None else pinned[1]  # type: ignore[attr-defined]
     return rec.read_dict(kwdefaults, name, f"default of {name}") if kwdefaults else NULL
 
 
-def bind_arguments(rec: Recorder, callee: Value, info: CodeInfo, args: list[Value], kwargs: dict[str, Value]) -> list[Entry]:
-    """localsplus of the new frame, cells not made yet."""
+def bind_arguments(rec: Recorder, callee: Value, info: CodeInfo, args: list[Value], kwargs: dict[str, Value],
+                   pinned: Sequence[Any] | None = None) -> list[Entry]:
+    """localsplus of the new frame, cells not made yet. pinned: the defaults of a function that another thread may assign them to."""
     code = info.code
     entries: list[Entry] = [NULL] * info.n_locals
     count, n_kwonly = code.co_argcount, code.co_kwonlyargcount
@@ -89,7 +91,7 @@ def bind_arguments(rec: Recorder, callee: Value, info: CodeInfo, args: list[Valu
                 made.state["source"] = kwargs.source
             else:
                 kwargs.fix_order(rec)
-    _fill_defaults(rec, callee, code, entries)
+    _fill_defaults(rec, callee, code, entries, pinned)
     return entries
 
 
@@ -100,10 +102,10 @@ def _slot(names: tuple[str, ...], key: str, first: int, stop: int) -> int:
     return -1
 
 
-def _fill_defaults(rec: Recorder, callee: Value, code: types.CodeType, entries: list[Entry]) -> None:
+def _fill_defaults(rec: Recorder, callee: Value, code: types.CodeType, entries: list[Entry], pinned: Sequence[Any] | None) -> None:
     count = code.co_argcount
     if NULL in entries[:count]:
-        defaults = _defaults(rec, callee)
+        defaults = _defaults(rec, callee, pinned)
         first = count - len(defaults)
         for n in range(count):
             if entries[n] is NULL:
@@ -112,7 +114,7 @@ def _fill_defaults(rec: Recorder, callee: Value, code: types.CodeType, entries: 
                 entries[n] = defaults[n - first]
     for n in range(count, count + code.co_kwonlyargcount):
         if entries[n] is NULL:
-            default = _keyword_default(rec, callee, code.co_varnames[n])
+            default = _keyword_default(rec, callee, code.co_varnames[n], pinned)
             if default is NULL:
                 raise Leave("raised", f"{code.co_name}() is missing the keyword argument {code.co_varnames[n]!r}")
             entries[n] = default

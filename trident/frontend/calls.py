@@ -250,10 +250,14 @@ class Calls(Objects):
                 result: Value | None = None) -> _Inlined:
         function = callee.obj
         assert isinstance(function, types.FunctionType)
+        code, defaults = function.__code__, None
         if type(callee) is Const:
-            self.pin_function(function, callee.origin)
-        info = analyse(function.__code__)
-        frame = RecordedFrame(callee, info, bind_arguments(self, callee, info, args, kwargs))  # type: ignore[arg-type]
+            code, *defaults = self.pin_function(function, callee.origin)
+        why = self._not_inlined(code, function)
+        if why:  # it was another code that was found fit
+            raise Leave("unsupported", why)
+        info = analyse(code)
+        frame = RecordedFrame(callee, info, bind_arguments(self, callee, info, args, kwargs, defaults))  # type: ignore[arg-type]
         self.push_frame(frame, is_call=self.call_instruction, arrival=arrival, result=result)
         return INLINED
 

@@ -26,6 +26,8 @@ from trident.ir.describing import describe, is_a
 
 _HEAP_TYPE, _IMMUTABLE_TYPE, _MANAGED_DICT = 1 << 9, 1 << 8, 1 << 4  # Py_TPFLAGS_*
 CELL_KEY = "cell_contents"
+Parts = tuple[types.CodeType, tuple[Any, ...] | None, dict[str, Any] | None]
+"""Of a function: code, defaults, keyword-only defaults."""
 
 
 def is_mutable_type(cls: type) -> bool:
@@ -41,6 +43,7 @@ class Heap(Lifetimes, Guarding):
         self._pinned: dict[tuple[PinKind, int, str], int] = {}  # -> epoch in which it was written
         self._forward: dict[tuple[int, str], Entry] = {}  # what this trace stored, since the last call that may change anything
         self._stored: set[tuple[int, str]] = set()  # keys that this trace stores to: not to be pinned any more
+        self._functions: dict[types.FunctionType, tuple[int, Parts]] = {}  # what was pinned of each in the epoch
         self._constants: dict[tuple[int, str], Const] = {}  # so that one read of a key gives one Value
         self._run_time_stored: set[str] = set()  # names of attributes stored to objects that may be any constant
         self._instance_dicts: set[int] = set()  # ids of dicts that are known to be instance dicts
@@ -60,6 +63,7 @@ class Heap(Lifetimes, Guarding):
         """The recording is over."""
         self._forward.clear()
         self._constants.clear()
+        self._functions.clear()
 
     def changed_anything(self) -> None:
         """After a call that may have changed any Python object."""
@@ -256,10 +260,16 @@ class Heap(Lifetimes, Guarding):
             self.pin(PinKind.WORD, id(obj) + at, "", id(value), f"{text} is the same object")
         return bool(places)
 
-    def pin_function(self, function: types.FunctionType, text: str) -> None:
-        """That a constant function still has its code and defaults."""
-        expected = (function.__code__, function.__defaults__, function.__kwdefaults__)
-        self.pin(PinKind.FUNCTION, function, "", expected, f"code and defaults of {text or function.__qualname__}")
+    def pin_function(self, function: types.FunctionType, text: str, code: types.CodeType | None = None) -> Parts:
+        """That a constant function still has its code (this one, if it is given) and defaults. What was pinned: another thread may
+        assign them at any time, so the recording goes on with these and reads none of them again."""
+        parts = code or function.__code__, function.__defaults__, function.__kwdefaults__
+        epoch, before = self._functions.get(function, (-1, parts))
+        if epoch == self.epoch and any(now is not old for now, old in zip(parts, before, strict=True)):
+            raise Leave("unsupported", f"{text or function.__qualname__} is given other code or defaults meanwhile")
+        self._functions[function] = self.epoch, parts
+        self.pin(PinKind.FUNCTION, function, "", parts, f"code and defaults of {text or function.__qualname__}")
+        return parts
 
 
 def _word(address: int) -> int:

@@ -262,8 +262,8 @@ class Objects(Instances):
         if type(owner) is not Const:
             return Access("opaque", reason=f"attribute {name} of a run-time object")
         if type(obj) is types.FunctionType and name in _FUNCTION_PARTS:
-            self.pin_function(obj, self.name_of(owner))
-            return Access("value", Const(found.__get__(obj), text))
+            parts = dict(zip(_FUNCTION_PARTS, self.pin_function(obj, self.name_of(owner)), strict=True))
+            return Access("value", Const(parts[name], text))
         if is_a(obj, types.FunctionType | type) and name in ("__name__", "__qualname__", "__module__"):
             return self._name_of_object(obj, found.__get__(obj), text)
         if name == "__dict__":
@@ -386,7 +386,7 @@ class Objects(Instances):
         return Access("value", value)
 
 
-_FUNCTION_PARTS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
+_FUNCTION_PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # as `pin_function` gives them
 _MODULE_DATA = frozenset({"__dict__", "__class__", "__annotations__"})
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 from trident.boundary import answer, describe_error, reraise
@@ -328,11 +328,12 @@ def describe_fault(error: Exception) -> str:
     return describe_error(error) + where
 
 
-def begin(function: FunctionType, bound: tuple[object, ...], services: Services, options: Any = None) -> Recorder:
+def begin(function: FunctionType, code: CodeType, bound: tuple[object, ...], services: Services, options: Any = None) -> Recorder:
     """A recorder that is about to execute a call: nothing of it has been executed, and `run` never fails to end it.
 
-    bound: the arguments in localsplus order (positional, keyword-only, *args, **kwargs)."""
-    info = analyse(function.__code__)
+    bound: the arguments in localsplus order (positional, keyword-only, *args, **kwargs) that were bound for `code`, which the call
+    runs, whatever the function has by now."""
+    info = analyse(code)
     builder = TraceBuilder(function.__qualname__, len(bound) + 1)
     rec = Recorder(builder, services, options, bridge=False)
     if getattr(options, "check", 0) > 1:
@@ -349,20 +350,19 @@ def begin(function: FunctionType, bound: tuple[object, ...], services: Services,
     rec.frames.append(frame)
     rec.step_depth = 1
     rec.enter(frame)
-    builder.line = function.__code__.co_firstlineno
-    code = function.__code__
+    builder.line = code.co_firstlineno
     for n, obj in enumerate(bound):  # *args and **kwargs are made anew for each call: nobody else can see them
         if n >= code.co_argcount + code.co_kwonlyargcount:
             locals_[n].known_type = type(obj)  # type: ignore[union-attr]
     if code.co_freevars or _reads_globals(info):
         rec.guard_identity(own, f"the function is {function.__qualname__}")
-    rec.pin_function(function, function.__qualname__)  # `__code__` can be assigned
+    rec.pin_function(function, function.__qualname__, code)  # `__code__` can be assigned
     return rec
 
 
 def record(function: FunctionType, bound: tuple[object, ...], services: Services, options: Any = None) -> Outcome:
     """Execute a call and record it."""
-    return begin(function, bound, services, options).run()
+    return begin(function, function.__code__, bound, services, options).run()
 
 
 def _reads_globals(info: Any) -> bool:

@@ -147,14 +147,13 @@ def _define_defaults(module: Module) -> None:
 
 
 def _define_bind(module: Module) -> None:
-    """`i32 trident.bind(function, args, nargs, kwnames, bound)`: fill `bound` with owned references; status.
+    """`i32 trident.bind(function, code, args, nargs, kwnames, bound)`: fill `bound` with owned references; status.
 
-    Whatever the status, the caller releases all `trident.parameters(code)` entries.
+    code: the function's, which the caller owns. Whatever the status, the caller releases all `trident.parameters(code)` entries.
     """
     layout = module.layout
-    f = module.function(BIND, I32, [PTR, PTR, I64, PTR, PTR], internal=True)
-    function, args, nargs, kwnames, bound = f.args
-    code = f.load(function, layout.function_code)
+    f = module.function(BIND, I32, [PTR, PTR, PTR, I64, PTR, PTR], internal=True)
+    function, code, args, nargs, kwnames, bound = f.args
     positional = f.int32(code, layout.code_argcount)
     named = f.b.add(positional, f.int32(code, layout.code_kwonlyargcount))
     has_rest, has_keywords = _flag(f, code, layouts.CO_VARARGS), _flag(f, code, layouts.CO_VARKEYWORDS)

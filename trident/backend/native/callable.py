@@ -13,7 +13,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from llvmlite import ir
@@ -32,8 +32,8 @@ class EntryCell(ctypes.Structure):
     hits      calls that dispatch answered, with a result or an exception
     misses    calls that went to the `miss` callable
     flags     DISABLED: calls run in the interpreter. LEFT: frames that a hook comes across do, calls of a native callable do not.
-    busy      the thread state in which `miss` is running; calls from there that dispatch does not answer (the function calls
-              itself) run in the interpreter, without a frame of Trident in between
+    busy      list of the threads in which `miss` is running (on their stacks: thread state, next); calls from there that dispatch
+              does not answer (the function calls itself) run in the interpreter, without a frame of Trident in between
     code      address of the code object that dispatch answers for: calls and frames of a function that has been given another one
               miss before dispatch reads arguments that the new code may not have
 
@@ -62,6 +62,8 @@ VECTORCALL, FUNCTION, CELL, ON_MISS, DICT, WEAKREFS, OWNER, SIZE = 16, 24, 32, 4
 
 CLEAN = "trident.clean_traceback"
 MISSED = "trident.missed"
+BUSY = "trident.busy"
+_BUSY_THREAD, _BUSY_NEXT, _BUSY_WORDS = 0, 8, 2
 
 
 def define_clean(module: Module) -> None:
@@ -89,33 +91,75 @@ def _export_strip() -> None:
     engine.add_symbol("trident_strip", engine.immortal(tracebacks.strip))
 
 
+def _define_busy(module: Module) -> None:
+    """`i1 trident.busy(cell, tstate)`: whether a miss is running in this thread; `void trident.rested(cell, node)`: one has ended."""
+    f = module.function(BUSY, I1, [PTR, PTR], internal=True)
+    cell, tstate = f.args
+    _walk(f, f.at(cell, CELL_BUSY), _BUSY_THREAD, tstate, lambda _: f.ret(I1(1)))
+    f.ret(I1(0))
+
+    f = module.function("trident.rested", VOID, [PTR, PTR], internal=True)
+    cell, node = f.args
+
+    def unlink(link: ir.Value) -> None:
+        f.store(f.load(node, _BUSY_NEXT), link)
+        f.ret()
+
+    _walk(f, f.at(cell, CELL_BUSY), None, node, unlink)
+    f.ret()
+
+
+def _walk(f: Function, first: ir.Value, field: int | None, wanted: ir.Value, found: Callable[[ir.Value], None]) -> None:
+    """Over the nodes of a list of busy threads, to the one that is `wanted` or has that in a field. found: is given the link to it."""
+    link = f.variable(first)
+    head, body, end = (f.b.append_basic_block(name) for name in ("head", "body", "end"))
+    f.b.branch(head)
+    f.b.position_at_end(head)
+    node = f.load(f.load(link))
+    f.b.cbranch(f.not_null(node), body, end)
+    f.b.position_at_end(body)
+    with f.when(f.equal(node if field is None else f.load(node, field), wanted)):
+        found(f.load(link))
+    f.store(f.at(node, _BUSY_NEXT), link)
+    f.b.branch(head)
+    f.b.position_at_end(end)
+
+
 def define_missed(module: Module) -> None:
-    """`ptr trident.missed(cell, on_miss, bound, n)`: count, and call `on_miss` with a tuple of the n bound objects.
+    """`ptr trident.missed(cell, on_miss, code, bound, n)`: count, and call `on_miss` with a tuple of the n objects that were bound for a
+    code object, and that code object.
 
     The miss marker where this thread's `on_miss` is running already: the interpreter is to run the call.
     """
-    f = module.function(MISSED, PTR, [PTR, PTR, PTR, I64], internal=True)
+    _define_busy(module)
+    f = module.function(MISSED, PTR, [PTR, PTR, PTR, PTR, I64], internal=True)
     f.function.attributes.add("noinline")
-    cell, on_miss, bound, count = f.args
+    cell, on_miss, code, bound, count = f.args
     f.add_to(cell, CELL_MISSES, 1)
     tstate = f.call("PyThreadState_Get", PTR)
-    before = f.load(cell, CELL_BUSY)
-    with f.when(f.equal(before, tstate)):
+    with f.when(f.call(BUSY, I1, cell, tstate)):
         f.ret(module.external_variable(MISS_SYMBOL))
+    f.incref(code)  # the function can be given another one at any time that Python runs
+    f.incref(on_miss)
     arguments = f.call("PyTuple_New", PTR, count)
     with f.when(f.is_null(arguments)):
+        f.decref(on_miss)
+        f.decref(code)
         f.ret(NULL)
     with f.loop(i64(0), count) as i:
         value = f.load(f.item(bound, i))
         f.incref(value)
         f.store(value, f.item(f.at(arguments, layouts.TUPLE_ITEMS), i))
-    f.incref(on_miss)
-    f.store(tstate, cell, CELL_BUSY)
+    node = f.words(PTR, i64(_BUSY_WORDS))
+    f.store(tstate, node, _BUSY_THREAD)
+    f.store(f.load(cell, CELL_BUSY), node, _BUSY_NEXT)
+    f.store(node, cell, CELL_BUSY)
     taken = f.call(room.TAKE, I32, tstate)
-    result = f.call("PyObject_CallOneArg", PTR, on_miss, arguments)
+    result = f.call("PyObject_CallFunctionObjArgs", PTR, on_miss, arguments, code, NULL)
     f.call(room.GIVE, VOID, tstate, taken)
-    f.store(before, cell, CELL_BUSY)
+    f.call("trident.rested", VOID, cell, node)
     f.decref(on_miss)
+    f.decref(code)
     f.decref(arguments)
     f.ret(result)
 
@@ -164,17 +208,19 @@ _TOO_DEEP_ADDRESS = ctypes.addressof(_TOO_DEEP)
 
 
 def _define_run(module: Module) -> None:
-    """`ptr run(self, bound, n)`: dispatch, else miss; the miss marker where the interpreter is to run the call."""
-    f = module.function("run", PTR, [PTR, PTR, I64], internal=True)
+    """`ptr run(self, code, bound, n)`: dispatch, else miss; the miss marker where the interpreter is to run the call.
+
+    code: the one that the arguments were bound for, whatever the function has by now."""
+    f = module.function("run", PTR, [PTR, PTR, PTR, I64], internal=True)
     f.inline()
-    this, bound, count = f.args
+    this, code, bound, count = f.args
     cell = f.load(this, CELL)
     with f.when(f.call(room.FULL, I1, f.call("PyThreadState_Get", PTR)), likely=False):
         f.ret(NULL)
-    answer = emit_dispatch(f, cell, f.load(f.load(this, FUNCTION), module.layout.function_code), bound)
+    answer = emit_dispatch(f, cell, code, bound)
     result = f.variable(answer)
     with f.when(f.equal(answer, module.external_variable(MISS_SYMBOL)), likely=False):
-        f.store(f.call(MISSED, PTR, cell, f.load(this, ON_MISS), bound, count), result)
+        f.store(f.call(MISSED, PTR, cell, f.load(this, ON_MISS), code, bound, count), result)
     final = f.load(result)
     with f.when(f.is_null(final), likely=False):
         f.call(CLEAN, VOID)
@@ -193,12 +239,14 @@ def _define_general(module: Module) -> None:
     with f.when(f.b.icmp_signed(">", count, i64(binding.MAX_PARAMETERS))):
         f.ret(f.call("PyObject_Vectorcall", PTR, function, args, nargs, kwnames))
     bound = f.words(I64, f.b.add(count, i64(1)))
-    status = f.call(binding.BIND, I32, function, args, nargs, kwnames, bound)
+    f.incref(code)  # binding may run Python, which may give the function another one
+    status = f.call(binding.BIND, I32, function, code, args, nargs, kwnames, bound)
     result = f.variable(NULL)
     f.store(function, f.item(bound, count))
     with f.when(f.equal(status, i32(binding.BOUND)), likely=True):
-        f.store(f.call("run", PTR, this, bound, count), result)
+        f.store(f.call("run", PTR, this, code, bound, count), result)
     f.call(binding.RELEASE, VOID, bound, count, keywords)
+    f.decref(code)
     with f.when(f.equal(status, i32(binding.MISMATCH)), likely=False):
         f.ret(f.call("PyObject_Vectorcall", PTR, function, args, nargs, kwnames))
     with f.when(f.equal(f.load(result), module.external_variable(MISS_SYMBOL)), likely=False):
@@ -225,7 +273,7 @@ def _define_vectorcall(module: Module) -> None:
     with f.loop(i64(0), nargs) as i:
         f.store(f.load(f.item(args, i)), f.item(bound, i))
     f.store(function, f.item(bound, nargs))
-    result = f.call("run", PTR, this, bound, nargs)
+    result = f.call("run", PTR, this, code, bound, nargs)
     with f.when(f.equal(result, module.external_variable(MISS_SYMBOL)), likely=False):
         f.ret(f.call("interpret", PTR, function, args, nargsf, kwnames))
     f.ret(result)
@@ -417,13 +465,13 @@ def _own(address: int, value: object) -> None:
     ctypes.c_uint64.from_address(address).value = id(value)
 
 
-def make_callable(function: FunctionType, cell: EntryCell | int, miss: Callable[[tuple[Any, ...]], object],
+def make_callable(function: FunctionType, cell: EntryCell | int, miss: Callable[[tuple[Any, ...], CodeType], object],
                   kind: type | None = None) -> Any:
     """A native callable that stands for `function`.
 
     cell: an EntryCell, which the callable then keeps alive, or the address of one, which the caller keeps alive.
-    miss: called with the tuple of bound arguments (without the function) where dispatch does not answer; its result is the
-    call's. kind: a type from `callable_type`.
+    miss: called with the tuple of bound arguments (without the function) and the code object that they were bound for where dispatch
+    does not answer; its result is the call's. kind: a type from `callable_type`.
     """
     if type(function) is not FunctionType:
         raise TypeError(f"a Python function is needed, not {type(function).__name__}")

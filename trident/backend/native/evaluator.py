@@ -29,7 +29,7 @@ from typing import Any
 
 from trident.backend.native import binding, engine, layouts, room, tools, tracebacks, tracing, verdicts
 from trident.backend.native import callable as native_callable
-from trident.backend.native.callable import CELL_BUSY, CELL_FLAGS, DISABLED, LEFT, MISS_SYMBOL
+from trident.backend.native.callable import BUSY, CELL_FLAGS, DISABLED, LEFT, MISS_SYMBOL
 from trident.backend.native.emit import I1, I32, I64, NULL, PTR, VOID, Function, Module, i32, i64, ir
 from trident.backend.native.verdicts import Decide
 
@@ -167,11 +167,11 @@ def _define_capture(module: Module) -> None:
     answer = native_callable.emit_dispatch(f, cell, code, bound)
     result = f.variable(answer)
     with f.when(f.equal(answer, decline)):
-        with f.when(f.equal(f.load(cell, CELL_BUSY), tstate)):  # its callable has missed this call and leaves it to the interpreter
+        with f.when(f.call(BUSY, I1, cell, tstate)):  # its callable has missed this call and leaves it to the interpreter
             release()
             f.ret(decline)
         f.add_to(entry, _THREAD["suppressed"], 1)
-        missed = f.call(native_callable.MISSED, PTR, cell, on_miss, bound, f.b.add(count, i64(1)))
+        missed = f.call(native_callable.MISSED, PTR, cell, on_miss, code, bound, f.b.add(count, i64(1)))
         f.add_to(entry, _THREAD["suppressed"], -1)
         f.store(missed, result)
         with f.when(f.equal(missed, module.external_variable("trident_leave_frame"))):
@@ -397,7 +397,7 @@ class FrameHook:
 
     `decide(code, function)` is asked once per code object: None leaves its frames to CPython for ever; `(cell, miss)`, or an
     object with these attributes, captures them: `cell.dispatch` is called with the bound arguments, as for a native callable,
-    and `miss((*bound, function))` where it does not answer; it may return LEAVE_FRAME. An `Apart` has verdicts by function, and it
+    and `miss((*bound, function), code)` where it does not answer; it may return LEAVE_FRAME. An `Apart` has verdicts by function, and it
     is asked again where one of them is missing or its owner is gone. No frame of the thread is captured while `decide` or `miss` runs. An
     exception from `decide` is raised by the call.
 

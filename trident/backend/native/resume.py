@@ -86,21 +86,26 @@ def _define_enter(module: Module) -> None:
     layout = module.layout
     f = module.function("enter", PTR, [PTR])
     (record,) = f.args
-    pending, evaluator, collecting = (module.variable(n) for n in ("pending", "evaluator", "collecting"))
+    pending, evaluator, collecting, code = (module.variable(n) for n in ("pending", "evaluator", "collecting", "replaced_code"))
     interp = f.load(f.call("PyThreadState_Get", PTR), layout.tstate_interp)
     f.store(f.call("_PyInterpreterState_GetEvalFrameFunc", PTR, interp), evaluator)
     f.store(record, pending)
+    # Until the frame is made, the function has the code of the frame: it may have been given another one, also by another thread.
+    function = f.load(record, _AT["function"])
+    f.store(f.load(function, layout.function_code), code)
+    f.store(f.load(record, _AT["code"]), function, layout.function_code)
     # No finalizer may run between here and the hook: its frames would come to the hook first.
     f.store(f.b.inttoptr(f.b.zext(f.call("PyGC_Disable", I32), I64), PTR), collecting)
     hook = module.address_of(module.external("hook", PTR, [PTR, PTR, I32]))
     f.call("_PyInterpreterState_SetEvalFrameFunc", VOID, interp, hook)
-    result = f.call("_PyFunction_Vectorcall", PTR, f.load(record, _AT["function"]), f.load(record, _AT["placeholders"]),
+    result = f.call("_PyFunction_Vectorcall", PTR, function, f.load(record, _AT["placeholders"]),
                     f.load(record, _AT["nargs"], I64), f.load(record, _AT["kwnames"]))
     with f.when(f.equal(f.load(pending), record), likely=False):  # the frame could not be made
         f.call("disarm", VOID, interp)
     f.ret(result)
 
     f = module.function("disarm", VOID, [PTR], internal=True)
+    f.store(f.load(code), f.load(f.load(pending), _AT["function"]), layout.function_code)
     f.store(NULL, pending)
     f.call("_PyInterpreterState_SetEvalFrameFunc", VOID, f.args[0], f.load(evaluator))
     with f.when(f.not_null(f.load(collecting))):
@@ -268,13 +273,40 @@ def _define_call(module: Module) -> None:
     f.ret(result)
 
 
+def _define_call_as(module: Module) -> None:
+    """`ptr call_as(function, code, args, names, caller, hidden)`: call a function with the positional and keyword arguments in a tuple,
+    as `call` does. The marker of no object where its code is another one: no Python runs between that look and the frame."""
+    layout = module.layout
+    f = module.function("call_as", PTR, [PTR, PTR, PTR, PTR, PTR, I32])
+    function, code, args, names, caller, hidden = f.args
+    with f.when(f.differ(f.load(function, layout.function_code), code), likely=False):
+        marker = module.external_variable("trident_no_object")
+        f.incref(marker)
+        f.ret(marker)
+    tstate = f.call("PyThreadState_Get", PTR)
+    cframe = f.load(tstate, layout.tstate_cframe)
+    running = f.load(cframe, layout.cframe_current_frame)
+    active = f.call(tools.ACTIVE, I32)
+    with f.when(f.not_null(caller)):
+        f.store(caller, cframe, layout.cframe_current_frame)
+    suspended = f.call(room.SUSPEND, I32, tstate, f.b.add(hidden, i32(_CALLS_BELOW)))
+    count = f.b.sub(f.load(args, layouts.OB_SIZE, I64), f.load(names, layouts.OB_SIZE, I64))
+    f.incref(code)
+    result = f.call("PyObject_Vectorcall", PTR, function, f.at(args, layouts.TUPLE_ITEMS), count, names)
+    f.decref(code)
+    f.call(room.RESUME, VOID, tstate, suspended)
+    f.call(tools.HIDE, VOID, active)
+    f.store(running, cframe, layout.cframe_current_frame)
+    f.ret(result)
+
+
 def _set_handled(f: Function, value: ir.Value) -> None:
     none = f.module.external_variable("_Py_NoneStruct")
     f.call("PyErr_SetHandledException", VOID, f.b.select(f.equal(value, none), NULL, value))
 
 
 @cache
-def _native() -> tuple[Any, Any]:
+def _native() -> tuple[Any, Any, Any]:
     engine.add_symbol("trident_no_object", engine.immortal(NO_OBJECT))
     engine.add_symbol("trident_bad_init", engine.immortal(bad_init))
     engine.add_symbol("trident_bad_iterator", engine.immortal(bad_iterator))
@@ -289,9 +321,12 @@ def _native() -> tuple[Any, Any]:
     _define_hook(module)
     _define_start(module)
     _define_call(module)
+    _define_call_as(module)
     code, address, any_object = module.compile(), ctypes.c_void_p, ctypes.py_object
+    given = [any_object] * 3
     return (ctypes.PYFUNCTYPE(any_object, address, address, ctypes.c_int32, address)(code.address("start")),
-            ctypes.PYFUNCTYPE(any_object, any_object, any_object, any_object, address, ctypes.c_int32)(code.address("call")))
+            ctypes.PYFUNCTYPE(any_object, *given, address, ctypes.c_int32)(code.address("call")),
+            ctypes.PYFUNCTYPE(any_object, *given, any_object, address, ctypes.c_int32)(code.address("call_as")))
 
 
 # -------------------------------------------------------------------------------------------------------------------- Python
@@ -300,16 +335,6 @@ _REFUSED_FLAGS = layouts.CO_GENERATOR_LIKE
 _NEEDED_FLAGS = layouts.CO_OPTIMIZED | layouts.CO_NEWLOCALS
 UNCHANGED: Any = object()  # `handled`: the thread's handled exception is already what it must be, but for the block that we are in
 THREADS: Any = object()  # `handled`: the same, and we are in no `except` block
-
-
-def _function_of(frame: Frame) -> FunctionType:
-    """The frame's function; a copy of it where its code has been replaced since the frame was entered."""
-    function = frame.function
-    if function.__code__ is frame.code:
-        return function
-    free = len(frame.code.co_freevars)
-    closure: Any = tuple(frame.locals[len(frame.locals) - free:]) if free else None
-    return FunctionType(frame.code, function.__globals__, function.__name__, None, closure)
 
 
 def _point(frame: Frame, *, enter: bool, raises: bool) -> points.Point:
@@ -346,7 +371,7 @@ def _arguments(record: _Record, code: CodeType, kept: list[object]) -> None:
 
 
 def _complete(record: _Record, frame: Frame, point: points.Point, kept: list[object]) -> None:
-    function = _function_of(frame)
+    function = frame.function  # whatever code it has by now: see `enter`
     if frame.offset <= points.copies_free_variables_at(frame.code):
         frame.locals[-len(frame.code.co_freevars):] = [NO_OBJECT] * len(frame.code.co_freevars)
     kept.append(function)
@@ -399,6 +424,18 @@ def call(function: Any, args: tuple[Any, ...] = (), keywords: dict[str, Any] | N
         return _native()[1](function, args, keywords or {}, *_hidden_below())
     finally:
         del function, args, keywords
+
+
+def call_as(function: FunctionType, code: CodeType, args: tuple[Any, ...], names: tuple[str, ...]) -> Any:
+    """The same for a function, with a code object that it has now or had when its arguments were bound; the last arguments have names."""
+    try:
+        result = _native()[2](function, code, args, names, *_hidden_below())
+        if result is NO_OBJECT:  # it has another code by now
+            function = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+            result = _native()[2](function, code, args, names, *_hidden_below())
+        return result
+    finally:
+        del function, args
 
 
 def resume(frames: Sequence[Frame], exc: BaseException | None = None, *, handled: Any = UNCHANGED) -> Any:

@@ -22,7 +22,7 @@ from trident.backend.native import engine, layouts
 from trident.backend.native.callable import EntryCell
 from trident.backend.native.emit import I32, I64, NULL, PTR, VOID, Function, Module, i64, ir
 
-Miss = Callable[[tuple[Any, ...]], object]
+Miss = Callable[[tuple[Any, ...], CodeType], object]
 
 
 class Captured(Protocol):

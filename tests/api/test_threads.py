@@ -1,0 +1,179 @@
+"""What other threads (or finalizers, or keywords with an `__eq__`) may do between two steps of a call: here it is done at exactly that point."""
+
+from __future__ import annotations
+
+import threading
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+import torch
+
+import trident
+from trident.api import entry_of
+from trident.backend.native import resume
+from trident.entry import Entry
+from trident.frontend.recorder import Recorder
+
+X = torch.arange(4.0)
+
+
+def pair() -> tuple[FunctionType, CodeType]:
+    """A function, and other code for it that takes its arguments otherwise."""
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec("def f(x, n=2, *, k=1):\n    return x * n + k\n\ndef g(n=2, *x):\n    return n, x\n", namespace)
+    return namespace["f"], namespace["g"].__code__
+
+
+def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, action: Any, *, after: bool = False) -> list[object]:
+    """Have something done before (or after) the next call of a function of Trident's. What has been done so far."""
+    original, done = getattr(owner, name), []
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        if not done and not after:
+            done.append(action(*args))
+        result = original(*args, **kwargs)
+        if not done:
+            done.append(action(*args))
+        return result
+
+    replaced.__code__ = replaced.__code__.replace(co_filename=resume.__file__)  # one of Trident's own frames
+    monkeypatch.setattr(owner, name, replaced)
+    return done
+
+
+# ------------------------------------------------------------------------------------------- code that is assigned during a call
+
+def assign(f: FunctionType, code: CodeType) -> Any:
+    return lambda *_: setattr(f, "__code__", code)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_between_binding_and_recording(monkeypatch: pytest.MonkeyPatch, recorded: bool) -> None:
+    """The call has the code for which its arguments were bound."""
+    f, other = pair()
+    first, jitted = f.__code__, trident.jit(f)
+    done = once(monkeypatch, Entry, "_sits_out", assign(f, other))
+    if not recorded:
+        entry_of(jitted).skip = 1
+    assert jitted(X, 3, k=2).tolist() == (X * 3 + 2).tolist() and done
+    assert jitted(3, X) == (3, (X,)), "the next call has the new code"
+    f.__code__ = first
+    for _ in range(3):
+        assert jitted(X, 3, k=2).tolist() == (X * 3 + 2).tolist()
+
+
+def test_between_the_look_at_the_code_and_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, other = pair()
+    jitted = trident.jit(f)
+    entry_of(jitted).skip = 1
+    done = once(monkeypatch, resume, "_hidden_below", assign(f, other))
+    assert jitted(X, 3, k=2).tolist() == (X * 3 + 2).tolist() and done
+
+
+def test_a_captured_frame_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, other = pair()
+    first, done = f.__code__, once(monkeypatch, Entry, "miss_of_frame", assign(f, other))
+    with trident.frame_hook():
+        assert f(X, 3).tolist() == (X * 3 + 1).tolist() and done
+        assert f(3, X) == (3, (X,))
+        f.__code__ = first
+        assert [f(X, 3).tolist() for _ in range(3)] == [(X * 3 + 1).tolist()] * 3
+
+
+def test_keywords_that_assign_code() -> None:
+    """Native binding compares keywords, which may run code of theirs."""
+    f, other = pair()
+
+    class Keyword(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, to: object) -> bool:
+            f.__code__ = other
+            return str.__eq__(self, to)
+
+    first, jitted = f.__code__, trident.jit(f)
+    for _ in range(3):
+        f.__code__ = first
+        assert jitted(X, **{Keyword("k"): 2}).tolist() == (X * 2 + 2).tolist()
+        f.__code__ = other
+        assert jitted(3, X) == (3, (X,))
+
+
+def test_between_the_rebuilding_of_a_frame_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: Any, n: int) -> Any:
+        y = x + 1
+        if y[0].item() > n:
+            return y * n
+        return y - n
+
+    first, jitted = f.__code__, trident.jit(f, max_bridges=0)
+    for _ in range(3):
+        assert jitted(X, 0).tolist() == ((X + 1) * 0).tolist()
+    done = once(monkeypatch, resume.evaluator, "note_frames", assign(f, (lambda x, n, *rest: (n, x)).__code__))
+    assert jitted(X, 2).tolist() == (X - 1).tolist() and done and entry_of(jitted).side_exits == 1
+    assert f(1, 2) == (2, 1)
+    f.__code__ = first
+    assert jitted(X, 2).tolist() == (X - 1).tolist() and f(X, 0).tolist() == ((X + 1) * 0).tolist()
+
+
+def test_of_an_inlined_callee(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is pinned is what is followed."""
+    def callee(x: Any, n: int = 2) -> Any:
+        return x * n
+
+    def f(x: Any) -> Any:
+        return callee(x)
+
+    first, jitted = callee.__code__, trident.jit(f)
+    original, done = Recorder.pin_function, []
+
+    def pin_function(self: Recorder, function: FunctionType, *args: Any) -> Any:
+        parts = original(self, function, *args)
+        if function is callee and not done:
+            done.append(True)
+            callee.__code__, callee.__defaults__ = (lambda x, n=5: x - n).__code__, (5,)
+        return parts
+
+    monkeypatch.setattr(Recorder, "pin_function", pin_function)
+    assert jitted(X).tolist() in ((X * 2).tolist(), (X - 5).tolist()) and done
+    for _ in range(2):
+        assert jitted(X).tolist() == (X - 5).tolist()
+    callee.__code__, callee.__defaults__ = first, (2,)
+    for _ in range(2):
+        assert jitted(X).tolist() == (X * 2).tolist()
+
+
+# --------------------------------------------------------------------------------------------------------- threads in one entry
+
+def test_misses_of_two_threads_overlap() -> None:
+    """A thread whose miss is over may miss again, whichever of the threads comes first to its end."""
+    begun, second_in, first_out, results = threading.Event(), threading.Event(), threading.Event(), []
+
+    @trident.jit
+    def f(x: Any, call: Any) -> Any:
+        call()
+        return x + 1
+
+    def wait_for_the_second() -> None:
+        begun.set()
+        assert second_in.wait(30)
+
+    def wait_for_the_first() -> None:
+        second_in.set()
+        assert first_out.wait(30)
+
+    def second() -> None:
+        assert begun.wait(30)
+        results.append(f(X, wait_for_the_first).tolist())
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    results.append(f(X, wait_for_the_second).tolist())
+    first_out.set()
+    thread.join()
+    assert results == [(X + 1).tolist()] * 2
+    before = f.specializations
+    f(X, list)
+    assert f.specializations == before + 1
