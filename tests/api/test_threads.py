@@ -1,4 +1,4 @@
-"""What other threads (or finalizers, or keywords with an `__eq__`) may do between two steps of a call: here it is done at exactly that point."""
+"""What other threads (or finalizers, or keywords with an `__eq__`) may do between two steps of a call, done at exactly that point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import trident
+from trident import entry as entry_module
 from trident.api import entry_of
+from trident.backend.dispatch import sweep
 from trident.backend.native import resume
 from trident.entry import Entry
 from trident.frontend.recorder import Recorder
@@ -177,3 +179,62 @@ def test_misses_of_two_threads_overlap() -> None:
     before = f.specializations
     f(X, list)
     assert f.specializations == before + 1
+
+
+# --------------------------------------------------------------------------------------------------- reset while a call is going on
+
+def total(x: Any, n: int) -> Any:
+    s = 0
+    for i in range(n):
+        if i % 7 == 3:
+            s -= 5
+        else:
+            s += i
+    return x + s
+
+
+def plain_total(n: int) -> list[float]:
+    return (X + sum(-5 if i % 7 == 3 else i for i in range(n))).tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("owner", "name"), [
+    (entry_module, "run"), (Entry, "_go_on"), (Entry, "_compile"), (Entry, "_finish"), (Entry, "_record_loop"), (Entry, "_bridge"),
+    (entry_module, "begin_bridge"), (Recorder, "run")])
+@pytest.mark.parametrize("after", [False, True])
+def test_reset_in_the_middle_of_a_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
+    """What is dropped is not freed while somebody may come to it, and nothing new is built on it."""
+    jitted = trident.jit(FunctionType(total.__code__.replace(), globals(), "total"))
+
+    def drop(*_: Any) -> None:
+        def work() -> None:
+            jitted.reset()
+            assert jitted.specializations == 0
+            trident.jit(lambda x: x + 1)(X)  # what is not in use any more is freed, and its memory taken for something else
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    done = once(monkeypatch, owner, name, drop, after=after)
+    for n in (100, 100, 5, 100, 40, 3, 100, 100):
+        assert jitted(X, n).tolist() == plain_total(n)
+    assert done
+    for _ in range(3):
+        assert jitted(X, 100).tolist() == plain_total(100)
+    assert jitted.specializations and not trident.explain(jitted).aborts
+
+
+def test_what_a_call_is_about_to_enter_is_not_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    jitted = trident.jit(FunctionType(total.__code__.replace(), globals(), "total"))
+    entry, kept = entry_of(jitted), []
+
+    def drop(*_: Any) -> None:
+        kept.extend(made.program for made in entry.specializations)
+        jitted.reset()
+        sweep()
+        assert kept and not any(program._compiled.closed for program in kept)
+
+    done = once(monkeypatch, entry_module, "run", drop)
+    assert jitted(X, 100).tolist() == plain_total(100) and done
+    sweep()
+    assert all(program._compiled.closed for program in kept)
