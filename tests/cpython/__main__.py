@@ -25,7 +25,7 @@ from rich.table import Table
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from cpython_modules import MODULES, OMITTED, QUICK, reason  # noqa: E402
+from cpython_modules import EXPECTED, MODULES, OMITTED, QUICK, Expected, expected  # noqa: E402
 
 MODES = ("plain", "declined", "recorded")
 Results = dict[str, dict[str, dict[str, Any]]]
@@ -60,20 +60,20 @@ class Servers:
                     return
 
 
-def differences(module: str, mode: str, plain: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, str]]:
-    """What came out differently: (text, reason or "")."""
+def differences(module: str, mode: str, plain: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, Expected | None]]:
+    """What came out differently, and the entry that knows it."""
     found = []
     for number, (ours, theirs) in enumerate(zip(plain["rounds"], other["rounds"], strict=True)):
         a, b = Counter(map(tuple, ours)), Counter(map(tuple, theirs))
         for sign, part in (("-", a - b), ("+", b - a)):
-            found += [(f"{sign} round {number}: {test}: {outcome} {why[:600]}", reason(module, test, mode))
+            found += [(f"{sign} round {number}: {test}: {outcome} {why[:600]}", expected(module, test, mode))
                       for test, outcome, why in part]
     return found
 
 
 def judge(module: str, results: dict[str, dict[str, Any]]) -> tuple[list[str], list[str]]:
     """Complaints about a module, and its expected differences."""
-    bad, expected = [], []
+    bad, known = [], []
     for mode, result in results.items():
         if "error" in result:
             bad.append(f"{module}, {mode}: {result['error']}\n{result.get('trace', '')}{result.get('output', '')}")
@@ -82,9 +82,20 @@ def judge(module: str, results: dict[str, dict[str, Any]]) -> tuple[list[str], l
         bad += [f"{module}, {mode}: a fault of Trident's own: {fault}" for fault in result.get("faults", ())]
         if mode == "plain" or "rounds" not in result or "rounds" not in results["plain"]:
             continue
-        for text, why in differences(module, mode, results["plain"], result):
-            (expected if why else bad).append(f"{module}, {mode}{f' ({why})' if why else ''}: {text}")
-    return bad, expected
+        for text, entry in differences(module, mode, results["plain"], result):
+            (known if entry else bad).append(f"{module}, {mode}{f' ({entry.reason})' if entry else ''}: {text}")
+    return bad, known
+
+
+def unmatched(results: Results) -> list[Expected]:
+    """Entries that no difference needed, of the modules that ran in every mode in which they may be seen."""
+    needed: set[Expected | None] = set()
+    for module, modes in results.items():
+        for mode, result in modes.items():
+            if "rounds" in result and "rounds" in modes["plain"]:
+                needed.update(entry for _, entry in differences(module, mode, modes["plain"], result))
+    return [entry for entry in EXPECTED if entry not in needed
+            and all("rounds" in results.get(entry.module, {}).get(mode, {}) for mode in ("plain", *entry.modes))]
 
 
 def table_of(results: Results, verdicts: dict[str, tuple[list[str], list[str]]]) -> Table:
@@ -154,9 +165,12 @@ def main() -> int:
         return 5
     verdicts = {module: judge(module, modes) for module, modes in results.items()}
     console.print(table_of(results, verdicts))
-    for bad, expected in verdicts.values():
-        for line in (*bad, *(expected if args.show_expected else ())):
+    for bad, known in verdicts.values():
+        for line in (*bad, *(known if args.show_expected else ())):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for entry in unmatched(results):
+        line = f"expected, but not seen on this Python: {entry.module}, {entry.test} ({entry.reason})"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     return int(any(bad for bad, _ in verdicts.values()))
 
 

@@ -35,7 +35,7 @@ def test_a_run_is_judged() -> None:
         return {"rounds": [list(seen)], **more}
 
     ok, failed = ("test.test_scope.T.test_x", "ok", ""), ("test.test_scope.T.test_x", "failed", "why")
-    known = ("test.test_scope.ScopeTests.testCellLeak", "failed", "leak")
+    known = ("test.test_scope.ScopeTests.testLeaks", "failed", "leak")
     assert judge("scope", {"plain": result(ok), "recorded": result(ok)}) == ([], [])
     assert judge("scope", {"plain": result(ok), "recorded": result(failed)})[0]
     assert judge("scope", {"plain": result(ok), "declined": result(failed)})[0]
@@ -46,6 +46,26 @@ def test_a_run_is_judged() -> None:
     bad, expected = judge("scope", {"plain": result(ok), "recorded": result(ok, known)})
     assert expected and not bad
     assert judge("scope", {"plain": result(ok), "declined": result(ok, known)})[0], "harmlessness knows no such excuse"
+
+
+def test_every_entry_has_a_reason_and_is_of_a_module_that_runs() -> None:
+    tables = runpy.run_path(str(HERE / "cpython_modules.py"))
+    reasons = {entry.reason for entry in tables["EXPECTED"]}
+    for module, tests in tables["OMITTED"].items():
+        assert module in tables["MODULES"]
+        reasons.update(tests.values())
+    assert reasons == set(tables["REASONS"])
+    assert {entry.module for entry in tables["EXPECTED"]} | set(tables["QUICK"]) <= set(tables["MODULES"])
+    assert len(set(tables["EXPECTED"])) == len(tables["EXPECTED"])
+
+
+def test_entries_that_no_difference_needed_are_found() -> None:
+    unmatched: Any = runpy.run_path(str(HERE / "__main__.py"))["unmatched"]
+    test = "test.test_scope.ScopeTests.testLeaks"
+    ok, failed = {"rounds": [[(test, "ok", "")]]}, {"rounds": [[(test, "failed", "leak")]]}
+    assert [entry.test for entry in unmatched({"scope": {"plain": ok, "recorded": ok}})] == ["ScopeTests.testLeaks"]
+    assert not unmatched({"scope": {"plain": ok, "recorded": failed}})
+    assert not unmatched({"scope": {"plain": ok, "declined": ok}}), "it may be seen in the recorded mode only"
 
 
 @pytest.mark.skipif(not _has_tests(), reason="this Python comes without CPython's test modules")
