@@ -3,7 +3,7 @@
 Owns the translation of `Pin`s into words to compare. What must hold: the table agrees with `ir.pins.holds`; the trace that the
 pins belong to (and so every owner) outlives the table.
 
-May import: ir, native.frame, native.pin_layout.
+May import: ir, native.{dict_versions,frame,pin_layout}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trident.backend.native import frame, pin_layout
+from trident.backend.native import dict_versions, frame, pin_layout
 from trident.backend.native.frame import NEVER, SlowKind
 from trident.ir.trace import NULL, GuardInfo, Pin, PinKind
 
@@ -37,6 +37,8 @@ class PinTable:
         self._owners: list[list[Pin]] = []
         shared: dict[tuple[PinKind, int], list[Pin]] = {}
         for pin in pins:
+            if _is_about_a_dict(pin):
+                dict_versions.watch(pin.owner)
             if pin.kind in (PinKind.DICT, PinKind.TYPE):
                 shared.setdefault((pin.kind, id(pin.owner)), []).append(pin)
             else:

@@ -1,10 +1,12 @@
-"""The word in which CPython counts the changes of all dicts: while it stays, no dict of the process has been made or changed.
+"""A word that stays while no dict that a trace rests on has changed.
 
-Each dict's version tag is the value that this word had when the dict was changed last. It has no exported symbol, so it is looked
-for in the interpreter's own data, by its value.
+From 3.12 on CPython tells a watcher of the changes of chosen dicts (PyDict_Watch), and the word counts what it is told. Before, it is
+the word in which CPython counts the changes of all dicts: each dict's version tag is the value that it had when the dict was changed
+last. It has no exported symbol, so it is looked for in the interpreter's own data, by its value.
 
-Owns its address, and the number of changes in it that native code has made itself, to dicts that nobody knew yet. What must hold: the
-word has followed every kind of change of planted dicts, and no other word has; where that is not so there is no such word for Trident.
+Owns the word, and the number of changes in CPython's that native code has made itself, to dicts that nobody knew yet. What must hold:
+CPython calls a watcher just before it changes a dict, and runs no Python code in between; CPython's own word has followed every kind of
+change of planted dicts, and no other word has. Where neither is to be had there is no such word for Trident.
 
 May import: llvmlite (through emit), emit, pin_layout.
 """
@@ -22,7 +24,7 @@ from typing import Any, Final
 from llvmlite import ir
 
 from trident.backend.native import emit, pin_layout
-from trident.backend.native.emit import I64, i64
+from trident.backend.native.emit import I32, I64, PTR, i64
 
 _ROUNDS: Final = 8
 _TRIES: Final = 3  # the search itself may make a dict at an inconvenient moment
@@ -137,16 +139,45 @@ def find() -> _Found:
 
 
 _own: Final = ctypes.c_uint64()
+_told: Final = ctypes.c_uint64()  # changes of watched dicts
+
+
+@cache
+def _watcher() -> int:
+    """Our watcher's number; -1 where there can be none."""
+    if not hasattr(ctypes.pythonapi, "PyDict_AddWatcher"):
+        return -1
+    module = emit.Module("dict_watcher")
+    f = module.function("trident_dict_changes", I32, [I32, PTR, PTR, PTR])
+    f.add_to(emit.pointer(ctypes.addressof(_told)), 0, 1)
+    f.ret(emit.i32(0))
+    try:
+        return ctypes.pythonapi.PyDict_AddWatcher(ctypes.c_void_p(module.compile().pin().address("trident_dict_changes")))
+    except RuntimeError:  # others have all of them
+        return -1
+
+
+def watch(owner: dict[Any, Any]) -> None:
+    """Let the word tell of a dict's changes, as long as the dict lives."""
+    if _watcher() >= 0:
+        ctypes.pythonapi.PyDict_Watch(_watcher(), ctypes.py_object(owner))
 
 
 def is_known() -> bool:
     """Whether `version` tells anything."""
-    return find().address != 0
+    return _watcher() >= 0 or find().address != 0
 
 
 def version(f: emit.Function) -> ir.Value:
     """The value of the word, without native code's own changes. With the GIL."""
+    if _watcher() >= 0:
+        return f.load(emit.pointer(ctypes.addressof(_told)), kind=I64)
     return f.b.sub(_now(f), f.load(emit.pointer(ctypes.addressof(_own)), kind=I64))
+
+
+def current() -> int:
+    """What `version` is now."""
+    return _told.value if _watcher() >= 0 else ctypes.c_uint64.from_address(find().address).value - _own.value
 
 
 @contextmanager
@@ -156,7 +187,7 @@ def left_out(f: emit.Function, *, freed: bool = False) -> Iterator[None]:
     Only where nothing else has counted meanwhile, because a collection or a finalizer may run code. That code must never find a version
     that comes again later: it runs before a dict that is made counts, so that is left out afterwards; and after one that ends counts, so
     that is left out before."""
-    step = find().freed if freed else find().made
+    step = 0 if _watcher() >= 0 else find().freed if freed else find().made
     if not step:  # an end that does not count must not hide what the values' finalizers do
         yield
         return
