@@ -51,7 +51,10 @@ def _taken_over(function: FunctionType, options: Options) -> Entry | None:
     entry = _captured.get(code)
     if entry is None or entry.function is not function or entry.code is not code or entry.options != options:
         return None
-    return None if entry.serves_others or entry.retired else _captured.pop(code)
+    if entry.serves_others or entry.retired:
+        return None
+    entry.captured = False
+    return _captured.pop(code)
 
 
 def of_frame(code: CodeType, function: FunctionType) -> Whole | Apart:
@@ -65,7 +68,7 @@ def of_frame(code: CodeType, function: FunctionType) -> Whole | Apart:
         decorated = _decorated_functions(code, options)
         entry = _captured.get(code)
         if entry is None and function not in decorated:
-            entry = _captured[code] = Entry(function, options)
+            entry = _captured[code] = Entry(function, options, captured=True)
     others = OPEN if entry is None else (entry.cell, entry.miss_of_frame)
     return Apart([_borrowed(entry) for entry in decorated.values()], others)
 

@@ -99,8 +99,9 @@ def continue_from(snapshot: Snapshot | None, values: list[object], error: BaseEx
 class Entry:
     """State and policy of one function. `name` is its qualified name."""
 
-    def __init__(self, function: FunctionType, options: Options) -> None:
+    def __init__(self, function: FunctionType, options: Options, *, captured: bool = False) -> None:
         self.function, self.options = function, options
+        self.captured = captured  # only the hook has it: nobody has asked for this very function
         self.name = function.__qualname__
         self.code: CodeType = function.__code__  # that everything here is about
         self.cell = EntryCell(code=id(self.code))
@@ -185,6 +186,8 @@ class Entry:
 
     def _execute(self, call: UsersCall, recorder: Recorder, values: list[object] | None = None) -> Outcome:
         """Let the recorder execute the call. values: those that the recorder continues with; its frames alone are to hold them."""
+        if self.captured:
+            recorder.most_opaque = self._opaque_left(bridge=not recorder.in_entry)
         with suppressed():
             call.begin()
             if values is not None:
@@ -193,6 +196,11 @@ class Entry:
             onward = outcome.onward
             call.ended_by(outcome.unwrap if onward is None else lambda: continue_from(onward.target.snapshot, onward.values, None))
         return outcome
+
+    def _opaque_left(self, *, bridge: bool) -> int:
+        """How many opaque calls another trace may have."""
+        used = sum(len(s.trace.opaque_calls) for s in self.specializations)
+        return max(self.options.max_opaque_calls * (len(self.roots) + (not bridge)) - used, 0)
 
     def _faulted(self, call: UsersCall, error: Exception) -> None:
         """Trident itself failed: the call goes on without it, the reason is kept."""
@@ -419,6 +427,11 @@ class Entry:
             if not bridge:
                 self.raised += 1
                 self.skip = min(2**self.raised, _LONGEST_SKIP)
+            return None
+        if abort.reason == "opaque":
+            self.forget()
+            self.retire(f"{abort.text}; what it calls is captured by itself", quiet=True)
+            self.cell.flags |= LEFT
             return None
         self.detours += progress
         self.failed += not progress or self.detours > _DETOURS

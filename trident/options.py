@@ -32,6 +32,8 @@ class Options:
         on a miss, with one warning.
     max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
     max_aborts: failed recordings before the function is left to CPython. max_trace_ops: instructions that a recording may execute.
+    max_opaque_calls: of the traces of a function that only a frame hook has captured; beyond it the frame is left to CPython, and what
+        it calls is captured by itself.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
     generalised: numbers of arguments (paths, for items of *args and **kwargs) that are other objects at each call: their attributes
         are read at run time (by itself too).
@@ -44,6 +46,7 @@ class Options:
     bridge_threshold: int = 2
     max_aborts: int = 3
     max_trace_ops: int = 400_000
+    max_opaque_calls: int = 32
     check: int = 0
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)
@@ -78,6 +81,7 @@ ACCEPTED: dict[str, _Values] = {
     "bridge_threshold": _Values((int,), "an int of at least 1", 1),
     "max_aborts": _Values((int,), "an int of at least 1", 1),
     "max_trace_ops": _Values((int,), "an int of at least 1", 1),
+    "max_opaque_calls": _Values((int,), "an int of at least 0", 0),
     "check": _Values((bool, int), "0, 1 or 2", 0, 2),
     "dump": _Values((str, os.PathLike, type(None)), "a directory (str or path) or None"),
 }

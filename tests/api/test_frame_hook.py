@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from types import FunctionType
 
 import pytest
 import torch
 from torch import nn
 
 import trident
+from trident import options
 
 X = torch.randn(4, 8)
 
@@ -123,3 +126,55 @@ def test_functions_that_share_a_code_object() -> None:
         for _ in range(4):
             assert torch.equal(one(X), X + 1)
             assert torch.equal(hundred(X), X + 100)
+
+
+def drive(net, x, seen):
+    """Mostly what the recorder cannot look into, around a model: not what the hook is for."""
+    for step in range(12):
+        seen.update(x.new_tensor([step]).tolist())
+        seen.add(str(Odd(step)))
+        x = net(x)
+    return x
+
+
+class Odd(tuple):  # its instances are made opaquely
+    def __new__(cls, n):
+        return tuple.__new__(cls, (n,))
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.tanh(self.up(x))
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_a_frame_of_opaque_calls_is_left_and_what_it_calls_is_captured(few: bool) -> None:
+    namespace = {"Odd": Odd}
+    exec(compile(inspect.getsource(drive), __file__, "exec"), namespace)  # a code object that the hook has not seen
+    driver, net = namespace["drive"], Layers()
+    net_class = type("Layers", (Layers,), {"forward": copy_of(Layers.forward)})
+    net.__class__ = net_class
+    expected_seen, seen = set(), set()
+    expected = drive(net, X, expected_seen)
+    with options.scope(max_opaque_calls=2 if few else 1000), trident.frame_hook():
+        for _ in range(4):
+            assert torch.equal(driver(net, X, seen), expected) and seen == expected_seen
+    told = trident.explain(driver)
+    assert ("what it calls is captured by itself" in told.status) is few
+    assert bool(told.specializations) is not few
+    assert [abort.reason for abort in told.aborts] == ["opaque"] * few
+    if few:
+        assert told.misses == 1 and trident.explain(net_class.forward).hits >= 30
+        jitted = trident.jit(driver)  # asked for: no limit
+        for _ in range(3):
+            assert torch.equal(jitted(net, X, seen), expected)
+        assert trident.explain(jitted).specializations and not trident.explain(jitted).aborts
+
+
+def copy_of(function):
+    """A function with a code object of its own."""
+    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)

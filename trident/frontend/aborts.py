@@ -17,6 +17,7 @@ ABORT_REASONS: dict[str, str] = {
     "unsupported": "a construct that the recorder does not follow",
     "impure": "an effect in code that must have none (a grid function, for example)",
     "length": "the trace grew too long",
+    "opaque": "more opaque calls than a frame that the hook captures may have",
     "depth": "inlining went too deep",
     "promote": "a run-time value was needed as a constant and cannot be guarded as one",
     "internal": "an error in Trident itself",

@@ -94,6 +94,7 @@ class Recorder(Looping):
     step_depth = 0  # number of frames when the current instruction began
     final: Any = None  # the SSA object of the outermost frame's result
     fault: str = ""  # text of an internal error that was survived
+    most_opaque: int | None = None  # opaque calls beyond which the trace would not be worth it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -146,11 +147,13 @@ class Recorder(Looping):
         half_way = unsettled = False
         watched = self.services.watched
         try:
-            while self.frames and not self.dead and self.serial < limit and not answer(watched, False):
+            while self.frames and not self.dead and self.serial < limit and not self._too_opaque() and not answer(watched, False):
                 self.advance()
             if self.frames:
                 self._stop_before_next()
                 abort = ("length", f"{limit} instructions") if self.serial >= limit else ("internal", self.dead)
+                if self._too_opaque():
+                    abort = ("opaque", f"more than {self.most_opaque} opaque calls")
                 if answer(watched, False):
                     abort = ("frame", "a tool that traces or profiles was installed")
         except Ended:
@@ -176,6 +179,9 @@ class Recorder(Looping):
         if unsettled:
             self._settle()
         return self._hand_over(abort, exc)
+
+    def _too_opaque(self) -> bool:
+        return self.most_opaque is not None and len(self.builder.trace.opaque_calls) > self.most_opaque
 
     def _finish(self, abort: tuple[str, str] | None, exc: BaseException | None) -> Outcome:
         """The outermost frame has returned."""
