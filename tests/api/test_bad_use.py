@@ -28,7 +28,8 @@ def plus(x: torch.Tensor) -> torch.Tensor:
     ("strict", 1, TypeError), ("strict", "yes", TypeError), ("max_specializations", "x", TypeError),
     ("max_specializations", 0, ValueError), ("max_specializations", True, TypeError), ("max_specializations", 1.5, TypeError),
     ("max_bridges", -1, ValueError), ("bridge_threshold", 0, ValueError), ("max_aborts", None, TypeError),
-    ("max_trace_ops", 0, ValueError), ("max_opaque_calls", -1, ValueError), ("check", 3, ValueError), ("check", "1", TypeError), ("dump", 3, TypeError),
+    ("max_trace_ops", 0, ValueError), ("max_opaque_calls", -1, ValueError),
+    ("check", 3, ValueError), ("check", "1", TypeError), ("dump", 3, TypeError),
 ])
 def test_values_of_options(name: str, value: Any, error: type[Exception]) -> None:
     for use in (lambda: trident.jit(plus, **{name: value}), lambda: trident.jit(**{name: value}),

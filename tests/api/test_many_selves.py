@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 from collections.abc import Callable
@@ -382,3 +383,42 @@ def test_setattr_of_grad_is_no_constant() -> None:
         jitted(t)
         assert t.grad is None
     assert entry_of(jitted).cell.hits == 3
+
+
+@dataclasses.dataclass
+class Output:
+    first: Any = None
+    second: Any = None
+
+
+def test_a_store_to_an_object_leaves_tables_with_a_key_of_that_name_alone() -> None:
+    def f(output: Output, x: torch.Tensor) -> Any:
+        output.first = x + 1
+        return [getattr(output, field.name) for field in dataclasses.fields(output)]
+
+    jitted = trident.jit(f)
+    for n in range(5):
+        first, second = jitted(Output(None, n), torch.ones(2))
+        assert torch.equal(first, torch.full((2,), 2.0)) and second == n
+    told = trident.explain(jitted)
+    assert told.hits >= 3 and not told.aborts and not told.specializations[-1].opaque_calls
+
+
+def test_the_table_may_be_the_objects_own_dict() -> None:
+    table: dict[str, Any] = {"first": 1, "second": 2}
+
+    def f(output: Output) -> Any:
+        output.first = output.second
+        return list(table.items())
+
+    jitted = trident.jit(f)
+    for n in range(4):
+        assert jitted(Output(None, n)) == [("first", 1), ("second", 2)]
+    assert trident.explain(jitted).hits >= 2
+    alias = Output()
+    alias.__dict__ = table
+    for n in range(4):
+        table.update(first=n, second=7)
+        assert jitted(alias) == [("first", 7), ("second", 7)]
+    table.update(first=1, second=2)
+    assert jitted(Output(None, 5)) == [("first", 1), ("second", 2)]

@@ -46,6 +46,8 @@ class Heap(Lifetimes, Guarding):
         self._functions: dict[types.FunctionType, tuple[int, Parts]] = {}  # what was pinned of each in the epoch
         self._constants: dict[tuple[int, str], Const] = {}  # so that one read of a key gives one Value
         self._run_time_stored: set[str] = set()  # names of attributes stored to objects that may be any constant
+        self._run_time_dicts: list[Traced] = []  # the instance dicts that these went to
+        self._apart: set[tuple[int, int]] = set()  # (number of such a dict, id of a constant dict): guarded to be two
         self._instance_dicts: set[int] = set()  # ids of dicts that are known to be instance dicts
         self.overwritten: set[tuple[int, str]] = set()  # pinned keys that the trace itself changes: to be demoted
         self.demoted: set[tuple[int, str]] = getattr(self.options, "demoted", None) or set()
@@ -149,10 +151,25 @@ class Heap(Lifetimes, Guarding):
         """Whether a constant may be the instance dict of an object that is another one each time, and that the trace stores to."""
         if not self._run_time_stored or not is_a(owner, dict):
             return False
-        return id(owner) in self._instance_dicts or not self._run_time_stored.isdisjoint(owner)
+        if id(owner) in self._instance_dicts:
+            return True
+        return not self._run_time_stored.isdisjoint(owner) and not self._is_apart(owner)
 
-    def note_run_time_store(self, name: str) -> None:
-        """The trace has stored to an attribute of an object that may be any of the constants."""
+    def _is_apart(self, owner: Any) -> bool:
+        """Whether a constant dict can be guarded to be none of the instance dicts that the trace has stored to."""
+        if any(held.obj is owner for held in self._run_time_dicts) or self.effect_serial == self.serial:
+            return False
+        for n, held in enumerate(self._run_time_dicts):
+            if (n, id(owner)) not in self._apart:
+                same = self.builder.op("is_constant", held.ssa, index=self.builder.constant_index(owner))
+                self.guard(same, False, "identity", f"{held.origin} is another dict")
+                self._apart.add((n, id(owner)))
+        return True
+
+    def note_run_time_store(self, name: str, held: Traced) -> None:
+        """The trace has stored to an attribute of an object that may be any of the constants. held: its instance dict."""
+        if held not in self._run_time_dicts:
+            self._run_time_dicts.append(held)
         self.run_time_stores += 1
         self._run_time_stored.add(name)
         for known in (self._forward, self._constants):

@@ -102,9 +102,9 @@ class Instances(Heap):
     def store_instance_item(self, value: Traced, name: str, item: Value, setter: Any) -> None:
         """`value.name = item` into the instance dict of a run-time instance; nothing of Python's runs."""
         text = f"{self.name_of(value)}.{name}"
-        self.instance_dict(value)
+        held = self.instance_dict(value)
         self.write_call(setter, [value, Const(name), item], f"{text} = …")
-        self.note_run_time_store(name)
+        self.note_run_time_store(name, held)
         count = self._stores_to[name] = self._stores_to.get(name, 0) + 1
         value.facts["dict"][2][name] = count, item
 
