@@ -78,7 +78,8 @@ def _jit(target: Any, make: Callable[[FunctionType, Options], Any], options: Opt
         from trident.modules import inert_module, jit_module
 
         # Its function is `nn.Module.__call__`, which is not this module's alone: nothing to share.
-        return inert_module(target, options, why) if why else jit_module(target, lambda f: _callable(f, Entry(f, options)), options)
+        name = type(target).__qualname__
+        return inert_module(target, options, why) if why else jit_module(target, lambda f: _callable(f, Entry(f, options, name)), options)
     return make(target, options)
 
 

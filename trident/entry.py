@@ -97,12 +97,12 @@ def continue_from(snapshot: Snapshot | None, values: list[object], error: BaseEx
 
 
 class Entry:
-    """State and policy of one function. `name` is its qualified name."""
+    """State and policy of one function. `name` is what users know it by: its qualified name, or that of a module's class."""
 
-    def __init__(self, function: FunctionType, options: Options, *, captured: bool = False) -> None:
+    def __init__(self, function: FunctionType, options: Options, name: str = "", *, captured: bool = False) -> None:
         self.function, self.options = function, options
         self.captured = captured  # only the hook has it: nobody has asked for this very function
-        self.name = function.__qualname__
+        self.name = name or function.__qualname__
         self.code: CodeType = function.__code__  # that everything here is about
         self.cell = EntryCell(code=id(self.code))
         self.specializations: list[Specialization] = []
