@@ -27,7 +27,7 @@ from trident.backend.native.callable import DISABLED, LEFT, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.jumps import Jump, run
 from trident.backend.native.resume import call, call_as
-from trident.backend.scm import SCM, HostProgram
+from trident.backend.scm import SCM, HostProgram, Retired
 from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
@@ -124,17 +124,22 @@ class Entry:
         # Of the last recording whose trace would not have applied to its own next call: objects by number of the argument, opaque calls.
         self._unpublished: tuple[dict[Any, object], int] = ({}, 0)
         self._scm: SCM | None = None
+        self._lock = threading.RLock()  # held while it is dropped with all that goes with it, and while something is added to that
         self._visitors: set[object] = set()  # a miss's handling each, which may run programs by itself
         self._patience: dict[ExitSite, int] = {}  # exits without a bridge after a recording -> how often they are taken till the next
         _all.add(self)
 
     # ------------------------------------------------------------------------------------------------------------ miss
-    @property
-    def scm(self) -> SCM:
-        """The specialization cache module, made at first need."""
-        if self._scm is None:
-            self._scm = SCM(self.name, self.cell, self.on_exit, self._visitors)
-        return self._scm
+    def _current(self) -> SCM | None:
+        """The specialization cache module, made at first need. None: another thread is dropping it right now."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._scm is None:
+                self._scm = SCM(self.name, self.cell, self.on_exit, self._visitors)
+            return self._scm
+        finally:
+            self._lock.release()
 
     def miss(self, bound: tuple[object, ...], code: CodeType, function: FunctionType | None = None) -> object:
         """No specialization matched: record one while executing the call, or leave the call to CPython.
@@ -169,7 +174,7 @@ class Entry:
                 self.cell.code, self.code = id(code), code
             self._note_miss((*bound, function))
             opaque = self._generalise(bound)
-            if not self._may_record(call):
+            if not self._may_record(call) or (scm := self._current()) is None:
                 return
             start = time.perf_counter()
             outcome = self._execute(call, begin(function, code, bound, services, self.options))
@@ -180,7 +185,7 @@ class Entry:
                     return
                 if outcome.abort is not None:
                     self._fix()
-            self._finish(call, outcome, start, lambda trace: self._add(trace, outcome.onward))
+            self._finish(call, outcome, start, scm, lambda trace: self._add(scm, trace, outcome.onward))
         finally:
             _recording.release()
 
@@ -271,11 +276,11 @@ class Entry:
         """Whether this miss is left to CPython, as one before, because the function has all the specializations that it may have."""
         return bool(self.crowded) and self._is_full and not self.misses.has_earned(self.cell.hits, self.options.max_specializations)
 
-    def _add(self, trace: Trace, onward: Onward | None) -> HostProgram:
+    def _add(self, scm: SCM, trace: Trace, onward: Onward | None) -> HostProgram:
         """Publish a root trace; where there are too many, in the place of the one that has been used least."""
         if not self._is_full:
-            return self.scm.add(trace)
-        program, dropped = self.scm.add_for_another(trace, onward.target.program if onward is not None else None)
+            return scm.add(trace)
+        program, dropped = scm.add_for_another(trace, onward.target.program if onward is not None else None)
         gone = set(map(id, dropped))
         self.evicted += 1
         self.specializations = [s for s in self.specializations if id(s.program) not in gone]
@@ -319,9 +324,10 @@ class Entry:
             if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
                 self.options.demoted.add((id(pin.owner), pin.key))
 
-    def _finish(self, call: UsersCall, outcome: Outcome, start: float, publish: Callable[[Trace], HostProgram], *,
+    def _finish(self, call: UsersCall, outcome: Outcome, start: float, scm: SCM, publish: Callable[[Trace], HostProgram], *,
                 bridge: bool = False) -> None:
-        """Compile and publish what was recorded. A call that has come to a loop goes on there."""
+        """Compile and publish what was recorded, in the SCM that there was when the recording began. A call that has come to a loop goes
+        on there."""
         record_ms = (time.perf_counter() - start) * 1e3
         if outcome.faults:
             fault = ShadowError(f"{self.name}: the trace does not say what the recorder did:\n  " + "\n  ".join(outcome.faults))
@@ -342,12 +348,12 @@ class Entry:
             else:
                 self.failed = 1
         elif outcome.trace is not None:
-            program, complaint = self._compile(outcome, outcome.trace, record_ms, publish)
+            program, complaint = self._compile(outcome, outcome.trace, record_ms, scm, publish)
         call.complaint = call.complaint or complaint
         if outcome.onward is not None and program is not None:
-            self._go_on(call, outcome.onward, program)
+            self._go_on(call, outcome.onward, program, scm)
 
-    def _go_on(self, call: UsersCall, onward: Onward, program: HostProgram) -> None:
+    def _go_on(self, call: UsersCall, onward: Onward, program: HostProgram, scm: SCM) -> None:
         """The call has arrived at the header of a loop. program: of the trace that leads there, or is the loop."""
         target, values = onward.target, onward.values
         if program.trace.loops:
@@ -356,23 +362,23 @@ class Entry:
             address = _jump_of(program).bridge = target.program.address
         else:
             if self._bridges < self.options.max_bridges:
-                self._record_loop(call, onward, _jump_of(program))
+                self._record_loop(call, onward, _jump_of(program), scm)
             return
         jump = Jump((address, values))
         call.ended_by((lambda: jump) if call.complaint is None else lambda: run(jump))
 
-    def _record_loop(self, call: UsersCall, onward: Onward, site: ExitSite) -> None:
+    def _record_loop(self, call: UsersCall, onward: Onward, site: ExitSite, scm: SCM) -> None:
         """Record the loop that the call has come to. site: where the trace before ends."""
         target = onward.target
 
         def publish(trace: Trace) -> HostProgram:
-            target.program = self.scm.attach_bridge(site, trace)
+            target.program = scm.attach_bridge(site, trace)
             onward.header.targets.append(target)
             return target.program  # type: ignore[no-any-return]
 
         start = time.perf_counter()
         recorder = begin_bridge(target.snapshot, onward.values, services, self.options, loop=target)
-        self._finish(call, self._execute(call, recorder, onward.values), start, publish, bridge=True)
+        self._finish(call, self._execute(call, recorder, onward.values), start, scm, publish, bridge=True)
 
     def _opaque_complaint(self, trace: Trace) -> StrictError | None:
         """What a strict function raises for a trace with opaque calls."""
@@ -382,7 +388,7 @@ class Entry:
         return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
                            "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
 
-    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, publish: Callable[[Trace], HostProgram]
+    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, scm: SCM, publish: Callable[[Trace], HostProgram]
                  ) -> tuple[HostProgram | None, StrictError | None]:
         if (complaint := self._opaque_complaint(trace)) is not None:
             return None, complaint
@@ -399,6 +405,8 @@ class Entry:
             program = publish(trace)
             published = time.perf_counter() - begun - program.compile_seconds
             log.dump(self.options.dump, label, "ll", lambda: program.llvm_ir)
+        except Retired:
+            return None, None
         except Exception as e:  # never the user's fault, never the user's problem
             return None, self._aborted(self._abort_of_all("compile", describe_fault(e)))
         llvm = program.compile_seconds - program.lowering_seconds
@@ -406,7 +414,10 @@ class Entry:
         self.failed = self.raised = 0
         self._unpublished = {}, 0
         self.cell.flags &= ~LEFT  # calls of the function's callable had tensors
-        self.specializations.append(Specialization(trace, program, timing, outcome.identified))
+        made = Specialization(trace, program, timing, outcome.identified)
+        with self._lock:
+            if self._scm is scm:
+                self.specializations.append(made)
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
                             f"record {timing.record:.1f} ms, compile {timing.compile:.1f} ms")
         for guard in trace.guards:
@@ -470,12 +481,15 @@ class Entry:
         if not _recording.acquire(blocking=False):
             return
         try:
+            scm = self._current()
+            if scm is None or not scm.has(site):  # it has been dropped: what is left here must not come to programs of another one
+                return
             start = time.perf_counter()
             recorder = begin_bridge(site.snapshot, values, services, self.options)
             outcome = self._execute(call, recorder, values)
             if outcome.abort is not None:  # what raises from here on is tried ever more seldom
                 self._patience[site] = 2 * site.taken + 1
-            self._finish(call, outcome, start, lambda trace: self.scm.attach_bridge(site, trace), bridge=True)
+            self._finish(call, outcome, start, scm, lambda trace: scm.attach_bridge(site, trace), bridge=True)
         finally:
             _recording.release()
 
@@ -485,13 +499,20 @@ class Entry:
 
     # ---------------------------------------------------------------------------------------------------------- explain
     def forget(self) -> None:
-        """Drop everything compiled, and the objects that it keeps alive."""
-        self.cell.dispatch = 0
-        self.specializations.clear()
-        self.options.loops.clear()
-        self._unpublished = {}, 0
-        self._patience.clear()
-        self._scm = None
+        """Drop everything compiled, and the objects that it keeps alive.
+
+        A recording that another thread is in goes on, and is not published; a call that is inside is not disturbed."""
+        with self._lock:
+            self.cell.dispatch = 0
+            scm, self._scm = self._scm, None
+            dropped = self.specializations, dict(self.options.loops)  # they die when the lock is free again
+            if scm is not None:
+                scm.close()
+            self.specializations = []
+            self.options.loops.clear()  # after the closing: until then a recording may add to it
+            self._unpublished = {}, 0
+            self._patience.clear()
+        del dropped
 
     def reset(self) -> None:
         """Forget everything compiled and counted."""

@@ -24,11 +24,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     "entry:Entry._is_crowded": ("roots",),
     "entry:Entry._may_record": ("roots", "hooked"),
     "entry:Entry._add": ("roots",),
+    "entry:Entry._current": ("roots", "bridges"),
     "entry:Entry._execute": ("roots", "bridges"),
     "entry:Entry._finish": ("roots", "bridges", "exceptions", "modules", "launches", "hooked"),
     "entry:Entry._compile": ("roots", "bridges"),
     "entry:Entry._bridge": ("bridges", "exceptions", "hooked"),
-    "entry:Entry.scm": ("roots", "bridges"),
     # recording
     "frontend.recorder:begin": ("roots", "exceptions", "modules", "hooked"),
     "frontend.recorder:begin_bridge": ("bridges", "hooked"),

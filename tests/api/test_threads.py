@@ -238,3 +238,23 @@ def test_what_a_call_is_about_to_enter_is_not_freed(monkeypatch: pytest.MonkeyPa
     assert jitted(X, 100).tolist() == plain_total(100) and done
     sweep()
     assert all(program._compiled.closed for program in kept)
+
+
+def test_what_was_recorded_before_a_reset_is_not_published_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    jitted = trident.jit(FunctionType(total.__code__.replace(), globals(), "total"))
+    done = once(monkeypatch, Recorder, "run", lambda *_: jitted.reset(), after=True)
+    assert jitted(X, 100).tolist() == plain_total(100) and done
+    assert entry_of(jitted).specializations == []
+    assert jitted(X, 100).tolist() == plain_total(100) and jitted.specializations == 1
+
+
+def test_no_bridge_of_what_has_been_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    @trident.jit(bridge_threshold=1)
+    def f(x: Any, n: int) -> Any:
+        y = x + 1
+        return y * n if y[0].item() > n else y - n
+
+    assert f(X, 0).tolist() == ((X + 1) * 0).tolist()
+    done = once(monkeypatch, Entry, "_bridge", lambda *_: f.reset())
+    assert f(X, 2).tolist() == (X - 1).tolist() and done
+    assert entry_of(f).specializations == []

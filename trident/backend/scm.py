@@ -48,6 +48,10 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+class Retired(Exception):
+    """What was to be published here is not: the SCM has been closed meanwhile."""
+
+
 class Cell(Protocol):
     """What an SCM publishes to: `native.callable.EntryCell`. Only the dispatch address is written here."""
 
@@ -151,7 +155,22 @@ class SCM:
         self._handler, self._visitors = handler, visitors
         self._dispatch: Dispatch | None = None
         self.selection: Selection | None = None  # the tree in force, None while all are tried
+        self.closed = False
         self._lock = threading.RLock()
+
+    def has(self, site: ExitSite) -> bool:
+        """Whether a way out is one of these programs'."""
+        return any(program.trace is site.trace for program in self.programs)
+
+    @contextmanager
+    def _open(self, program: HostProgram) -> Iterator[None]:
+        """To publish a program. Retired if the SCM is closed."""
+        with self._lock:
+            if not self.closed:
+                yield
+                return
+        program.close()
+        raise Retired
 
     @property
     def programs(self) -> list[HostProgram]:
@@ -161,7 +180,7 @@ class SCM:
     def add(self, trace: Trace) -> HostProgram:
         """Compile a root trace and publish it: from now on the dispatch tries it."""
         program = HostProgram(trace, self._handler)
-        with self._lock:
+        with self._open(program):
             self._count_uses()
             self._publish([*self.roots, program])
         return program
@@ -171,7 +190,7 @@ class SCM:
 
         keep: a program that is about to be led to."""
         program = HostProgram(trace, self._handler)
-        with self._lock:
+        with self._open(program):
             before, dispatch = self.programs, self._dispatch
             self._count_uses()
             least = min(self.roots, key=lambda root: root.uses)
@@ -201,9 +220,9 @@ class SCM:
                 root.uses = root.uses / 2 + hits
 
     def attach_bridge(self, site: ExitSite, trace: Trace) -> HostProgram:
-        """Compile a bridge and let the exit continue in it."""
+        """Compile a bridge and let the exit, which is one of this SCM's, continue in it."""
         program = HostProgram(trace, self._handler)
-        with self._lock:
+        with self._open(program):
             self.bridges.append(program)
             site.bridge = program.address
         return program
@@ -224,6 +243,7 @@ class SCM:
     def close(self) -> None:
         """Stop dispatching here; code and tables are freed when nobody is inside."""
         with self._lock:
+            self.closed = True
             if self._dispatch is not None:
                 if self.cell.dispatch == self._dispatch.address:
                     self.cell.dispatch = 0
