@@ -90,12 +90,12 @@ def test_bridges_and_loops_go_with_their_root() -> None:
     for key in range(12):
         for x in (X, -X, X[:3], X, -X) * 14:
             assert torch.equal(jitted(x, key), _looping(x, key))
-        kept.append((len(entry.specializations), len(entry.scm.bridges), len(entry.scm._dispatch._tables)))
+        kept.append((len(entry.specializations), len(entry._scm.bridges), len(entry._scm._dispatch._tables)))
     assert entry.evicted >= 8
     assert max(kept[4:]) <= max(kept[:4]), kept
-    assert len(entry.scm.programs) == len(entry.specializations)
+    assert len(entry._scm.programs) == len(entry.specializations)
     dispatch.sweep()
-    assert not [1 for owner, _ in dispatch._graveyard if owner is entry.scm._dispatch]
+    assert not [1 for owner, _ in dispatch._graveyard if owner is entry._scm._dispatch]
 
 
 def test_eviction_while_others_are_inside() -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from types import CodeType, FunctionType
+import time
+from functools import partial
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import pytest
 import torch
 
 import trident
+from tests.storm import storm
 from trident import entry as entry_module
 from trident.api import entry_of
 from trident.backend.dispatch import sweep
 from trident.backend.native import resume
-from trident.entry import Entry
+from trident.entry import Entry, all_entries
 from trident.frontend.recorder import Recorder
 
 X = torch.arange(4.0)
@@ -258,3 +262,67 @@ def test_no_bridge_of_what_has_been_dropped(monkeypatch: pytest.MonkeyPatch) -> 
     done = once(monkeypatch, Entry, "_bridge", lambda *_: f.reset())
     assert f(X, 2).tolist() == (X - 1).tolist() and done
     assert entry_of(f).specializations == []
+
+
+# ------------------------------------------------------------------------------------------------------------------ all of it at once
+
+_CODES = {"add": "x * n + k", "sub": "(x - k, n)", "loop": "x + sum_to(n * 30) * k"}
+
+
+def sum_to(n: int) -> int:
+    s = 0
+    for i in range(n):
+        s += i
+    return s
+
+
+def closures(k: float, codes: dict[str, CodeType]) -> dict[str, FunctionType]:
+    """New functions of these code objects, which all threads share."""
+    return {name: FunctionType(code, globals(), name, (2,), (CellType(k),)) for name, code in codes.items()}
+
+
+def wanted(kind: str, k: float, n: int) -> Any:
+    """The results as plain lists."""
+    values = X.tolist()
+    if kind == "sub":
+        return [v - k for v in values], n
+    return [v * n + k for v in values] if kind == "add" else [v + sum(range(n * 30)) * k for v in values]
+
+
+def one_thread(seed: int, codes: dict[str, CodeType], seconds: float) -> None:
+    """Makes functions, decorates them, calls them and captures them, resets and drops what it has, and swaps their code."""
+    choose, end = random.Random(seed), time.monotonic() + seconds
+    k = float(seed + 1)
+    functions, jitted = closures(k, codes), {}
+    kinds = {name: name for name in functions}
+    while time.monotonic() < end:
+        name, n, what = choose.choice(list(functions)), choose.choice((2, 3)), choose.random()
+        if what < 0.02:
+            functions, jitted, kinds = closures(k, codes), {}, {name: name for name in codes}
+        elif what < 0.06:
+            other = choose.choice(list(functions))
+            a, b = functions[name], functions[other]
+            a.__code__, b.__code__ = b.__code__, a.__code__
+            kinds[name], kinds[other] = kinds[other], kinds[name]
+        elif what < 0.09 and name in jitted:
+            jitted[name].reset() if what < 0.075 else jitted.pop(name)
+        if name not in jitted:
+            jitted[name] = trident.jit(functions[name])
+        if what < 0.5:
+            with trident.frame_hook():
+                result = functions[name](X, n)
+        else:
+            result = jitted[name](X, n)
+        plain = (result[0].tolist(), result[1]) if type(result) is tuple else result.tolist()
+        assert plain == wanted(kinds[name], k, n), (name, kinds[name], n)
+
+
+def test_all_at_once() -> None:
+    namespace: dict[str, Any] = {}
+    for name, text in _CODES.items():
+        exec(f"def make(k):\n    def {name}(x, n=2):\n        return {text}\n    return {name}\n", namespace)
+        namespace[name] = namespace["make"](1.0).__code__
+    codes = {name: namespace[name] for name in _CODES}
+    storm(partial(one_thread, seed, codes, 3.0) for seed in range(3))
+    faults = [abort for entry in all_entries() if entry.code in codes.values() for abort in entry.aborts]
+    assert not [abort for abort in faults if abort.reason in ("internal", "compile")]
