@@ -422,3 +422,34 @@ def test_the_table_may_be_the_objects_own_dict() -> None:
         assert jitted(alias) == [("first", 7), ("second", 7)]
     table.update(first=1, second=2)
     assert jitted(Output(None, 5)) == [("first", 1), ("second", 2)]
+
+
+class Request:
+    """Its first use does more than the others, and opaquely."""
+
+    def __init__(self) -> None:
+        self.name = b""
+        self.count = 0
+
+
+def test_objects_that_go_on_coming_are_read_at_run_time_in_spite_of_opaque_calls() -> None:
+    def f(request: Request, x: torch.Tensor) -> torch.Tensor:
+        if not request.name:
+            request.name = str(x.dim()).encode()
+        request.count += 1
+        return x + request.count
+
+    jitted = trident.jit(f)
+
+    def serve() -> None:
+        request, x = Request(), torch.ones(2)
+        for n in range(4):
+            assert torch.equal(jitted(request, x), x + n + 1)
+
+    for _ in range(10):
+        serve()
+    entry = entry_of(jitted)
+    misses, hits = entry.cell.misses, entry.cell.hits
+    for _ in range(4):
+        serve()
+    assert entry.cell.misses == misses and entry.cell.hits == hits + 16

@@ -761,3 +761,50 @@ def test_operations_on_an_instance_of_a_dicts_subclass(name: str, cls: type[dict
         return y, operation(sack)
 
     Checked(f)(X)
+
+
+def test_stores_to_attributes_of_tensors_that_their_class_does_not_know() -> None:
+    constant = torch.ones(2)
+
+    def f(x: torch.Tensor, mark: Any) -> Any:
+        y = x + 1
+        y.mark = mark  # type: ignore[attr-defined]
+        y.mark = constant.mark = y.mark * 2  # type: ignore[attr-defined]
+        return y, constant.mark, hasattr(x, "mark"), constant  # type: ignore[attr-defined]
+
+    jitted = trident.jit(f)
+    for n in range(4):
+        marked, mark, there, same_one = jitted(X, n)
+        assert torch.equal(marked, X + 1) and marked.mark == mark == constant.mark == 2 * n
+        assert not there and same_one is constant
+    x = X.clone()
+    x.mark = 0  # type: ignore[attr-defined]
+    assert jitted(x, 5)[1:3] == (10, True)
+    assert trident.explain(jitted).hits >= 2
+    stores = [call for call in trident.explain(jitted).specializations[0].opaque_calls if "store" in call.reason]
+    assert not stores
+
+    def moved(x: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        x.data = tensor
+        return x.sum()
+
+    assert float(trident.jit(moved)(torch.ones(2), torch.ones(3))) == 3.0
+
+
+def test_an_attribute_of_a_tensor_that_the_class_gets_later() -> None:
+
+    def f(x: torch.Tensor) -> Any:
+        x.later = 1  # type: ignore[attr-defined]
+        return x
+
+    jitted, seen = trident.jit(f), []
+    for _ in range(3):
+        assert jitted(torch.ones(2)).later == 1
+    torch.Tensor.later = property(lambda self: seen[-1], lambda self, value: seen.append(value))  # type: ignore[attr-defined]
+    try:
+        for n in range(3):
+            jitted(torch.ones(2))
+            assert len(seen) == n + 1
+    finally:
+        del torch.Tensor.later  # type: ignore[attr-defined]
+    assert jitted(torch.ones(2)).__dict__ == {"later": 1}

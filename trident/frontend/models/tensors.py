@@ -502,10 +502,16 @@ def iterate(rec: Recorder, a: Value) -> Any:
 
 
 def store_attribute(rec: Recorder, a: Value, name: str, item: Value) -> Any:
-    """`tensor.name = item` (grad, data, requires_grad, …): whatever tensor it is, without looking into it."""
+    """`tensor.name = item` (grad, data, requires_grad, …): whatever tensor it is, without looking into it. What the class knows nothing
+    of goes into the instance dict."""
     value = rec.resolve(a)
     if not is_tensor(value):
         return NotModelled
+    cls = rec.type_of(value)
+    if rec.read_type(cls, name) is NULL and rec.read_type(cls, "__setattr__") is object.__setattr__:
+        rec.write_call(setattr, [value, Const(name), item], f"store to Tensor.{name}")
+        rec.changed_anything()  # it may be one of the constants
+        return None
     rec.opaque(Const(setattr), [value, Const(name), item], {}, f"store to Tensor.{name}")
     return None
 
