@@ -102,3 +102,18 @@ def test_unknown_address_and_close() -> None:
 
 def test_assembly_dump() -> None:
     assert "add:" in engine.assembly(ADD)
+
+
+def test_closing_inside_itself() -> None:
+    """A finalizer that runs while LLVM frees code may free the same code."""
+    closed = []
+
+    class Engine:
+        def close(self) -> None:
+            closed.append(self)
+            compiled.close()
+
+    compiled = engine.Compiled("test", Engine())  # type: ignore[arg-type]
+    compiled.close()
+    compiled.close()
+    assert len(closed) == 1 and compiled.closed

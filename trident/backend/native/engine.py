@@ -130,10 +130,10 @@ class Compiled:
     def close(self) -> None:
         """Unmap the code. Nobody may be inside it, and nobody may call it afterwards."""
         with _lock:
-            if self._engine is not None:
-                self._engine.close()
-                self._engine = None
-                self._addresses.clear()
+            engine, self._engine = self._engine, None  # first: what runs while it is closed (a finalizer) may close it, too
+            self._addresses.clear()
+            if engine is not None:
+                engine.close()
 
     def __repr__(self) -> str:
         return f"<Compiled {self.name}{' closed' if self.closed else ''}>"
