@@ -9,7 +9,6 @@ May import: everything below api (it and api.py are where frontend and backend m
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import weakref
@@ -32,7 +31,6 @@ from trident.backend.scm import SCM, HostProgram, Retired
 from trident.boundary import UsersCall, answer, carry_out, describe_error
 from trident.capture import reaches_tensors
 from trident.errors import TridentError
-from trident.frontend.instances import argument_at, is_generalisable
 from trident.frontend.loops import Onward
 from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, describe_fault
 from trident.ir import PinKind, Snapshot, Trace, rebuild
@@ -43,6 +41,7 @@ from trident.options import Options
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
 from trident.resuming import continue_frames
 from trident.shadow import Shadow, ShadowError
+from trident.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,9 +66,6 @@ _LOOKS = 3
 
 _STRANGERS = 8
 """Misses in a row because an argument is another object after which the function is left to CPython."""
-
-_PATIENCE = 4
-"""Objects, after those for which reading an argument at run time meant more opaque calls, that make up for these: each is a recording."""
 
 _LONGEST_SKIP, _KEPT_ABORTS, _DETOURS = 1024, 64, 16
 
@@ -118,8 +114,7 @@ class Entry:
         self.detours = 0  # recordings that ended at a callee which the next one does not follow
         self.skip = 0  # misses that go to CPython before the next recording
         self.raised = 0  # recordings in a row that ended with an exception of the user's
-        # Arguments for which reading at run time was tried and did not pay -> strangers until they are read so all the same.
-        self.fixed: dict[Any, float] = {}
+        self.others = Strangers(options.generalised)  # arguments that are other objects at each call
         self.strangers = 0  # misses in a row because an argument was another object
         self.hits_seen = 0  # hits at the last miss
         self.without_tensors = 0  # frames that the hook left alone
@@ -185,11 +180,11 @@ class Entry:
             outcome = self._execute(call, begin(function, code, bound, services, self.options))
             if opaque is not None and outcome.error is None:
                 if outcome.trace is not None and len(outcome.trace.opaque_calls) > opaque:
-                    self._fix(_PATIENCE)
+                    self.others.fix(for_good=False)
                     call.complaint = self._opaque_complaint(outcome.trace)
                     return
                 if outcome.abort is not None:
-                    self._fix(math.inf)
+                    self.others.fix(for_good=True)
             self._finish(call, outcome, start, scm, lambda trace: self._add(scm, trace, outcome.onward))
         finally:
             _recording.release()
@@ -223,33 +218,14 @@ class Entry:
     def _generalise(self, arguments: tuple[object, ...]) -> int | None:
         """Where a specialization matches all but an argument's identity, read that argument at run time from now on.
 
-        What was compiled for one object is dropped. The number of opaque calls that it had, if anything changed; else None."""
-        known, opaque = set(), 0
-        found: set[Any] = set()
-        for identified, count in (*((s.identified, len(s.trace.opaque_calls)) for s in self.roots), self._unpublished):
-            for n, obj in identified.items():
-                mine = argument_at(arguments, n)
-                if mine is obj:
-                    known.add(n)
-                elif type(mine) is type(obj) and is_generalisable(mine):
-                    found.add(n)
-                    opaque = max(opaque, count)
-        for n in self.fixed.keys() & found - known:
-            self.fixed[n] -= 1
-        found = {n for n in found if self.fixed.get(n, 0) <= 0}
-        if not found:
-            return None
-        self.options.generalised.update(found)
-        log.write("misses", f"{self.name}: another object each time, read at run time: arguments {sorted(map(str, found))}")
-        self.forget()
-        self.strangers = 0
-        return opaque if found - self.fixed.keys() else None
-
-    def _fix(self, patience: float) -> None:
-        """Reading arguments at run time made things worse: guard their identity again, until as many more objects have come."""
-        for n in self.options.generalised - self.fixed.keys():
-            self.fixed[n] = patience
-        self.options.generalised.difference_update([n for n, left in self.fixed.items() if left > 0])
+        What was compiled for one object is dropped. How many opaque calls the recording may have, None for any."""
+        recorded = *((s.identified, len(s.trace.opaque_calls)) for s in self.roots), self._unpublished
+        found, opaque = self.others.generalise(arguments, recorded)
+        if found:
+            log.write("misses", f"{self.name}: another object each time, read at run time: arguments {sorted(map(str, found))}")
+            self.forget()
+            self.strangers = 0
+        return opaque
 
     def _sits_out(self) -> bool:
         """Whether this miss is left to CPython: torch.jit.trace is at work, or recordings ended with exceptions lately."""
@@ -534,8 +510,7 @@ class Entry:
         self.misses.clear()
         self.crowded, self.evicted = "", 0
         self.options.demoted.clear()
-        self.options.generalised.clear()
-        self.fixed.clear()
+        self.others.clear()
         self.failed = self.skip = self.raised = self.strangers = self.side_exits = self.without_tensors = 0
         self.retired = ""
         self.cell.hits = self.cell.misses = self.hits_seen = 0
