@@ -38,6 +38,7 @@ REASONS: dict[str, str] = {
     "gc": "a tuple is made where it is first needed, behind the collection that the test waits for",
     "evaluator": "with any PEP 523 evaluator in place CPython's own calls of Python functions take C stack (and are calls of C functions "
                  "to a tool of sys.monitoring), and that a generator or coroutine ends is an exception to a tracer",
+    "entered": "to a tracer that a compiled function has installed, a frame that CPython continues with an exception is entered anew",
     "vectorcall": "the test replaces the C function behind a Python function",
     "traceback": "the frames in the traceback of an exception that a hit has caught have no locals, no `f_back`, and stay at their line",
     "adaptive": "the test looks at CPython's specialization of code that is compiled and so is not executed",
@@ -84,6 +85,9 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("call", "identity", "TestPEP590.test_vectorcall_override"),
     ("coroutines", "lifetime", "CoroutineTest.test_for_[2346]"),
     ("coroutines", "frame", "OriginTrackingTest.*"),
+    ("array", "lifetime", "*.test_bug_782369"),
+    ("ast", "lifetime", "AST_Tests.test_AST_garbage_collection"),
+    ("sys_settrace", "entered", "*.test_09_settrace_and_raise"),  # 3.12
     ("memoryview", "lifetime", "*.test_gc *.test_getbuffer"),
     ("ordered_dict", "lifetime", "*.test_reference_loop *.test_free_after_iterating *.test_highly_nested_subclass"),
     ("typing", "frame", "ProtocolTests.*"),
@@ -110,6 +114,7 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
 
 # Tests that are left out in every mode, because the process cannot go on after them: module -> {part of a name: reason}.
 OMITTED: dict[str, dict[str, str]] = {
+    "ast": {"test_sys_modules": "builtins"},
     "dynamic": {"test_modify_builtins": "builtins"},
     "iter": {"test_reduce_mutating_builtins_iter": "builtins"},
     "exceptions": {"test_recursion_in_except_handler": "depth"},
