@@ -325,6 +325,10 @@ def _remarks(rows: list[tuple[Case, Result]]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+def _quoted(argument: str) -> str:
+    return f'"{argument}"' if " " in argument else argument
+
+
 def main() -> int:
     if sys.argv[1:2] == ["--work"]:
         work(sys.argv[2:])
@@ -344,7 +348,8 @@ def main() -> int:
         parser.error(f"unknown model {unknown[0]!r}: choose from {', '.join(ARCHITECTURES)}")
     console = Console(stderr=True)
     rows = collect(models, options.cases, console)
-    command = "python -m benchmarks.models_table " + " ".join(arg if " " not in arg else f'"{arg}"' for arg in sys.argv[1:])
+    said = {"--only": options.only, "--cases": options.cases, "--out": options.out}  # what the document depends on
+    command = "python -m benchmarks.models_table " + " ".join(f"{name} {_quoted(str(given))}" for name, given in said.items() if given)
     text = markdown(rows, command.strip())
     if options.json:
         options.json.write_text(json.dumps([[asdict(case), asdict(result)] for case, result in rows], indent=1))
