@@ -207,11 +207,14 @@ def test_nothing_leaks() -> None:
     gc.collect()
     gc.disable()
     try:
-        before, blocks = counts(), sys.getallocatedblocks()
-        run(200)
-        gc.collect()  # handlers make cycles of their own
-        assert max(abs(a - b) for a, b in zip(before, counts(), strict=True)) < 30
-        assert abs(sys.getallocatedblocks() - blocks) < 150
+        growth = []
+        for _ in range(3):  # something else may allocate meanwhile; what leaks does so each time
+            before, blocks = counts(), sys.getallocatedblocks()
+            run(200)
+            gc.collect()  # handlers make cycles of their own
+            assert max(abs(a - b) for a, b in zip(before, counts(), strict=True)) < 30
+            growth.append(sys.getallocatedblocks() - blocks)
+        assert min(growth) < 150, growth
     finally:
         gc.enable()
     for jitted, _ in programs:
