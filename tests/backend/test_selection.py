@@ -72,7 +72,7 @@ def _answers(roots: list[scm.HostProgram], bound: list[object]) -> list[int]:
 
 def _selected(made: entry.Entry, bound: list[object]) -> list[int]:
     array = (ctypes.py_object * len(bound))(*bound)
-    code = made.scm._dispatch._selections[-1]  # type: ignore[union-attr]
+    code = made._scm._dispatch._selections[-1]  # type: ignore[union-attr]
     assert code is not None
     at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(code.address("select"))(ctypes.addressof(array))
     count = ctypes.c_uint64.from_address(at).value
@@ -93,12 +93,12 @@ def _all_calls() -> list[tuple[Any, ...]]:
 
 def test_no_program_that_answers_is_left_out(mixed: Any) -> None:
     made = _entry(_mixed)
-    assert len(made.scm.roots) > 10
+    assert len(made._scm.roots) > 10
     fewer = 0
     for arguments in _all_calls():
         bound = [*arguments, _mixed]
         selected = _selected(made, bound)
-        assert selected == sorted(selected) and set(_answers(made.scm.roots, bound)) <= set(selected)
+        assert selected == sorted(selected) and set(_answers(made._scm.roots, bound)) <= set(selected)
         fewer += len(selected) <= 3
     assert fewer > 0.8 * len(_all_calls())
 
@@ -197,7 +197,7 @@ def test_the_way_to_one_of_many(kind: str) -> None:
         assert torch.equal(jitted(x, *arguments), function(x, *arguments))
     made = _entry(function)
     assert made.cell.hits == len(calls)
-    assert made.scm.selection is not None and _longest_way(made.scm.selection.tree) <= 4  # types first
+    assert made._scm.selection is not None and _longest_way(made._scm.selection.tree) <= 4  # types first
     assert all(len(_selected(made, [x, *arguments, function])) == 1 for arguments in calls)
     made.forget()
 
