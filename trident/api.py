@@ -95,7 +95,10 @@ def _inert(function: FunctionType, why: str) -> FunctionType:
 
 def _off() -> str:
     """Why everything runs eagerly, "" if it does not."""
-    return "TRIDENT_DISABLE is set" if options_module.disabled() else _warn_unsupported()
+    if options_module.disabled():
+        return "TRIDENT_DISABLE is set"
+    with _first_use:  # what is verified at start may not be disturbed by another thread that verifies it
+        return _warn_unsupported()
 
 
 def _shared(function: FunctionType, options: Options) -> Any:
@@ -110,7 +113,7 @@ def _callable(function: FunctionType, entry: Entry) -> Any:
 
 
 _first_use = threading.RLock()
-"""The native code that all functions share is made once, also where several threads need it first."""
+"""What all functions share is verified and made once, also where several threads need it first."""
 
 
 def _callable_type() -> type:
