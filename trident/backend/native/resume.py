@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -253,12 +254,10 @@ def _define_start(module: Module) -> None:
     f.ret(result)
 
 
-def _define_call(module: Module) -> None:
-    """`ptr call(function, args, keywords, caller, hidden)`: PyObject_Call with `caller` (unless NULL) as the running
-    frame meanwhile; hidden: see `room`."""
-    layout = module.layout
-    f = module.function("call", PTR, [PTR, PTR, PTR, PTR, I32])
-    function, args, keywords, caller, hidden = f.args
+@contextmanager
+def _called_from(f: Function, caller: ir.Value, hidden: ir.Value) -> Iterator[None]:
+    """With `caller` (a frame, unless NULL) as the running frame; hidden: see `room`."""
+    layout = f.module.layout
     tstate = f.call("PyThreadState_Get", PTR)
     cframe = f.load(tstate, layout.tstate_cframe)
     running = f.load(cframe, layout.cframe_current_frame)
@@ -266,10 +265,19 @@ def _define_call(module: Module) -> None:
     with f.when(f.not_null(caller)):
         f.store(caller, cframe, layout.cframe_current_frame)
     suspended = f.call(room.SUSPEND, I32, tstate, f.b.add(hidden, i32(_CALLS_BELOW)))
-    result = f.call("PyObject_Call", PTR, function, args, keywords)
+    yield
     f.call(room.RESUME, VOID, tstate, suspended)
     f.call(tools.HIDE, VOID, active)
     f.store(running, cframe, layout.cframe_current_frame)
+
+
+def _define_call(module: Module) -> None:
+    """`ptr call(function, args, keywords, caller, hidden)`: PyObject_Call with `caller` (unless NULL) as the running
+    frame meanwhile; hidden: see `room`."""
+    f = module.function("call", PTR, [PTR, PTR, PTR, PTR, I32])
+    function, args, keywords, caller, hidden = f.args
+    with _called_from(f, caller, hidden):
+        result = f.call("PyObject_Call", PTR, function, args, keywords)
     f.ret(result)
 
 
@@ -283,20 +291,11 @@ def _define_call_as(module: Module) -> None:
         marker = module.external_variable("trident_no_object")
         f.incref(marker)
         f.ret(marker)
-    tstate = f.call("PyThreadState_Get", PTR)
-    cframe = f.load(tstate, layout.tstate_cframe)
-    running = f.load(cframe, layout.cframe_current_frame)
-    active = f.call(tools.ACTIVE, I32)
-    with f.when(f.not_null(caller)):
-        f.store(caller, cframe, layout.cframe_current_frame)
-    suspended = f.call(room.SUSPEND, I32, tstate, f.b.add(hidden, i32(_CALLS_BELOW)))
-    count = f.b.sub(f.load(args, layouts.OB_SIZE, I64), f.load(names, layouts.OB_SIZE, I64))
-    f.incref(code)
-    result = f.call("PyObject_Vectorcall", PTR, function, f.at(args, layouts.TUPLE_ITEMS), count, names)
-    f.decref(code)
-    f.call(room.RESUME, VOID, tstate, suspended)
-    f.call(tools.HIDE, VOID, active)
-    f.store(running, cframe, layout.cframe_current_frame)
+    with _called_from(f, caller, hidden):
+        count = f.b.sub(f.load(args, layouts.OB_SIZE, I64), f.load(names, layouts.OB_SIZE, I64))
+        f.incref(code)
+        result = f.call("PyObject_Vectorcall", PTR, function, f.at(args, layouts.TUPLE_ITEMS), count, names)
+        f.decref(code)
     f.ret(result)
 
 
@@ -308,8 +307,8 @@ def _set_handled(f: Function, value: ir.Value) -> None:
 @cache
 def _native() -> tuple[Any, Any, Any]:
     engine.add_symbol("trident_no_object", engine.immortal(NO_OBJECT))
-    engine.add_symbol("trident_bad_init", engine.immortal(bad_init))
-    engine.add_symbol("trident_bad_iterator", engine.immortal(bad_iterator))
+    engine.add_symbol("trident_bad_init", engine.immortal(_bad_init))
+    engine.add_symbol("trident_bad_iterator", engine.immortal(_bad_iterator))
     tools.install()
     module = Module("resume")
     room.define(module)
@@ -402,12 +401,12 @@ def _outer(record: _Record, frame: Frame, point: points.Point, kept: list[object
     record.start = layouts.code_units(frame.code) + after.start - 2
 
 
-def bad_init(result: object) -> str:
+def _bad_init(result: object) -> str:
     """What CPython says of an `__init__` that returns something."""
     return f"__init__() should return None, not '{type(result).__name__}'"
 
 
-def bad_iterator(result: object) -> str:
+def _bad_iterator(result: object) -> str:
     """What CPython says of an `__iter__` that returns no iterator."""
     return f"iter() returned non-iterator of type '{type(result).__name__}'"
 
