@@ -379,10 +379,12 @@ def test_launch_cost(case: str, capsys: pytest.CaptureFixture[str]) -> None:
         launcher((1,), *operands)
     assert launcher.state.hits == 2, launcher.state.reason
     count = 500  # less than the depth of the queue, so that no call waits for the GPU
-    native, floor = 1e9, 1e9
-    for _ in range(3):  # interleaved
+    native, floor = float("inf"), float("inf")
+    for _ in range(12):  # interleaved; the best of each, which other processes on the machine can only delay
         native = min(native, best(lambda n: launcher.launch_loop(n, (1,), *operands), count))
         floor = min(floor, best(lambda n: launcher.floor_loop(n, (1,), *operands), count))
+        if native <= 1.25 * floor:
+            break
     triton_own = best(lambda n: [kernel[(1,)](*operands, **constants) for _ in range(n)], count)
     with capsys.disabled():
         print(f"\nlaunch, {case}, us: native {native:.2f}, cuLaunchKernel {floor:.2f} ({native / floor:.3f}x), "
