@@ -16,8 +16,9 @@ from .first_call import first_call_rows
 from .loops import loop_cases
 from .measure import Case, Grid, Row, run_case, steps
 from .models import MODELS, decode_cases
+from .triton_cpu import compile_grid, triton_cpu_cases
 
-KINDS = ("two-op", "launch", "dispatch", "loops", "llama", "qwen3", "first-call", "recorder")
+KINDS = ("two-op", "launch", "dispatch", "loops", "llama", "qwen3", "first-call", "recorder", "triton-cpu")
 
 
 def parse(arguments: list[str] | None, kinds: tuple[str, ...], prog: str) -> argparse.Namespace:
@@ -60,6 +61,8 @@ def cases(options: argparse.Namespace) -> list[Case]:
         made += dispatch_cases(device, compile_too, options.quick)
     if "loops" in options.only:
         made += loop_cases(device, compile_too, options.quick)
+    if "triton-cpu" in options.only and device.type == "cpu":
+        made += triton_cpu_cases(options.quick)
     for model, configs in MODELS.items():
         if model in options.only:
             dtype = getattr(torch, options.dtype)
@@ -90,14 +93,17 @@ def measure(options: argparse.Namespace, console: Console) -> list[tuple[Case, l
 
 
 def grids(options: argparse.Namespace, console: Console) -> list[Grid]:
-    """The recorder's speed, which is that of the host alone."""
+    """What is no variant of one thing: the recorder's speed, which is that of the host alone, and that of the cpu backend's compiler."""
+    made: list[Grid] = []
+    if "triton-cpu" in options.only and torch.device(options.device).type == "cpu":
+        made.append(compile_grid(1 if options.quick else 5))
     if "recorder" not in options.only:
-        return []
+        return made
     sizes, repeats = (recorder.QUICK, 1) if options.quick else (recorder.SIZES, 3)
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task("recording and compiling", total=len(recorder.PROGRAMS) * len(sizes))
-        return [recorder.grid(name, sizes, not options.no_compile, repeats, lambda: progress.update(task, advance=1))
-                for name in recorder.PROGRAMS]
+        return made + [recorder.grid(name, sizes, not options.no_compile, repeats, lambda: progress.update(task, advance=1))
+                       for name in recorder.PROGRAMS]
 
 
 def file_name(options: argparse.Namespace, name: str) -> str:
