@@ -138,6 +138,61 @@ def program(n, *rest):
 CALLS = [lambda: ((-1,), {}), lambda: ((2**64,), {}), lambda: ((3,), {})]
 """)
 
+case("""
+# the type of a number decides on that of the result
+import torch
+def program(x, n):
+    return x ** -0.0, x ** 2.0, x.pow(0.0), x.add(1.0, alpha=1), x.sub(x, alpha=1.0) if n else x.clamp(0.0, 2.0), x * 1.0, x.fmod(2.0)
+
+CALLS = [lambda: ((torch.empty(0, 3), 1), {}), lambda: ((torch.tensor([[1, 2], [-3, 4]]), 0), {}), lambda: ((torch.ones(3), 1), {})]
+""")
+
+
+case("""
+# the sign of a NaN
+import math
+def program(n, x):
+    nan = float('nan')
+    return tuple(math.copysign(1.0, v) for v in (nan * n, n * nan, nan * -1, nan * x, x * nan, nan - x, x - nan, nan / n, n / nan, nan * -1.0,
+                                                 -1.0 * nan, x / nan, nan / -1.0, nan + -1.0, 0.0 - nan, -0.0 - nan, abs(nan), -nan))
+
+CALLS = [lambda: ((-1, 1.5), {}), lambda: ((7, -0.0), {}), lambda: ((-1, -1.0), {}), lambda: ((-5, 1.0), {})]
+""")
+
+case("""
+# a list that becomes shorter, and longer again, while it is iterated over
+def program(n, more):
+    items = [1, 2, 3]
+    taken = []
+    for item in items:
+        taken.append(item)
+        if len(taken) > 8:
+            break
+        if item == 2:
+            items.clear()
+            if n + more > 5:
+                taken.append("left")
+            items.extend(range(n))
+    return taken, items
+
+CALLS = [lambda: ((1, 1), {}), lambda: ((2, 1), {}), lambda: ((3, 1), {}), lambda: ((3, 1), {}), lambda: ((3, 9), {}), lambda: ((3, 9), {}),
+         lambda: ((0, 9), {}), lambda: ((0, 9), {}), lambda: ((1, 9), {})]
+""")
+
+
+case("""
+# an item of a dict whose order is not known yet is deleted
+def program(d, n):
+    e = dict(d)
+    f = {**e}
+    del f['b']
+    if n > 1:
+        f['c'] = n
+    return f, list(f), e
+
+CALLS = [lambda: (({'a': 1, 'b': 2}, 1), {}), lambda: (({'b': 1, 'a': 2}, 1), {}), lambda: (({'a': 1, 'b': 2}, 2), {}), lambda: (({'a': 1}, 2), {})]
+""")
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_found(name: str) -> None:

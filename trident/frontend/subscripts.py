@@ -274,16 +274,16 @@ def delete_subscript(rec: Recorder, a: Value, index: Value) -> None:
     a, index = rec.resolve(a), rec.resolve(index)
     if type(a) is Virtual and a.kind == "dict" and can_be_key(rec, index):
         key = rec.promote(index, "key of a dict")
-        rec.execute(operator.delitem, a.obj, key)  # type: ignore[arg-type]
         rec.mutation(a)
+        rec.execute(operator.delitem, a.obj, key)  # type: ignore[arg-type]
         where = _find_key(rec, a, key)
         del a.items[where], a.keys[where]  # type: ignore[index]
         a.state["deleted"] = a.state.get("deleted", 0) + 1
         return
     if type(a) is Virtual and a.kind == "list" and type(index.obj) is int:
         where = rec.promote(index, "index of a list")
-        rec.execute(operator.delitem, a.obj, where)  # type: ignore[arg-type]
         rec.mutation(a)
+        rec.execute(operator.delitem, a.obj, where)  # type: ignore[arg-type]
         del a.items[where]
         return
     rec.opaque(Const(operator.delitem), [a, index], {}, f"del of an item of a {type(a.obj).__name__}")

@@ -142,9 +142,7 @@ def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> objec
     if how == "count":
         return iter(range(items[0], items[1], state["stride"]))
     if how == "at":
-        made = iter(items[1])
-        made.__setstate__(items[0])
-        return made
+        return _iterator_at(items[1], items[0])
     if how == "counted":
         return enumerate(items[0], items[1])
     if how == "zip":
@@ -160,9 +158,27 @@ def _iterator(items: tuple[Any, ...], keys: Any, state: dict[str, Any]) -> objec
         backwards = reversed(items[0])
         backwards.__setstate__(at)  # type: ignore[attr-defined]
         return backwards
+    if how == "seq" and type(items[0]) is list:
+        return _iterator_at(items[0], pos)
     made = reversed(items[0]) if how == "reversed" else iter(items[0])
     for _ in range(pos):
         next(made)
+    return made
+
+
+def _iterator_at(sequence: list[Any] | tuple[Any, ...], pos: int) -> object:
+    """An iterator of a list or tuple that has given `pos` items, more than there are where the list has become shorter since.
+
+    Such an iterator goes on there once the list is longer again, but `__setstate__` puts none behind the end."""
+    made, short = iter(sequence), pos - len(sequence)
+    if type(sequence) is not list or short <= 0:
+        made.__setstate__(pos)  # type: ignore[attr-defined]
+        return made
+    sequence += [None] * short
+    try:
+        made.__setstate__(pos)  # type: ignore[attr-defined]
+    finally:
+        del sequence[-short:]
     return made
 
 

@@ -49,8 +49,21 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-def _aten_sequence(trace: Trace) -> list[str]:
-    return [op.operation.name for op in trace.block.operations if op.operation.name.startswith(("torch.aten.", "torch.operator"))]
+def _constant(value: ir.Value) -> str:
+    """The text of a value that is a constant or a list with constants, else nothing."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return ""
+    name = owner.name
+    if name.startswith("torch.constant."):
+        return f"{name} {owner.attributes['value']}" if "value" in owner.attributes else name
+    return ",".join(map(_constant, owner.operands)) if name == "torch.prim.ListConstruct" else ""
+
+
+def _aten_calls(trace: Trace) -> list[tuple[str, ...]]:
+    """Every ATen call: its name and those of its operands that are constants."""
+    operations = (op.operation for op in trace.block.operations)
+    return [(op.name, *map(_constant, op.operands)) for op in operations if op.name.startswith(("torch.aten.", "torch.operator"))]
 
 
 def run_passes(trace: Trace, *, check: bool = False, between: Callable[[str, Trace], None] | None = None) -> dict[str, float]:
@@ -59,20 +72,21 @@ def run_passes(trace: Trace, *, check: bool = False, between: Callable[[str, Tra
     check: verify the module, and that no ATen call was touched, after every pass. between: called with (pass name, trace) after every pass.
     """
     times: dict[str, float] = {}
-    calls = _aten_sequence(trace)
+    calls = _aten_calls(trace)
     with context():
         saved = trace.module.operation.clone()
     try:
         _run(PIPELINE, trace, times, check, between)
-        if _aten_sequence(trace) == calls:
+        if _aten_calls(trace) == calls:
             return times
     finally:
         log.write("compile", f"passes of {trace.name}: {sum(times.values()):.1f} ms")
-    # A folder of the torch dialect has touched an ATen call, which may raise or alias: start again without the folders.
+    # A folder of the torch dialect has touched an ATen call, which may raise or alias (or the type of a number, which decides on that of
+    # the result): start again without the folders.
     trace.module = ir.Module.parse(saved.get_asm(enable_debug_info=True), context())
     _run(tuple(_mlir("cse") if "canonicalize" in step.name else step for step in PIPELINE), trace, times, check, between)
-    if _aten_sequence(trace) != calls:
-        raise AssertionError("a pass changed the sequence of ATen calls")
+    if _aten_calls(trace) != calls:
+        raise AssertionError("a pass changed the ATen calls")
     return times
 
 
