@@ -22,6 +22,7 @@ from trident import log
 from trident.backend import passes
 from trident.backend.dispatch import sweep
 from trident.backend.exits import ExitSite
+from trident.backend.lowering import aten
 from trident.backend.native import tools
 from trident.backend.native.callable import DISABLED, LEFT, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
@@ -570,9 +571,7 @@ class Services:
 
     def supports_operator(self, name: str, overload: str) -> bool:
         """Whether the lowering can call this ATen operator."""
-        from trident.backend.lowering.aten import supports
-
-        return supports(name, overload)
+        return aten.supports(name, overload)
 
 
 services = Services()

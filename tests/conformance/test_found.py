@@ -153,14 +153,16 @@ case("""
 import math
 def program(n, x):
     nan = float('nan')
-    return tuple(math.copysign(1.0, v) for v in (nan * n, n * nan, nan * -1, nan * x, x * nan, nan - x, x - nan, nan / n, n / nan, nan * -1.0,
-                                                 -1.0 * nan, x / nan, nan / -1.0, nan + -1.0, 0.0 - nan, -0.0 - nan, abs(nan), -nan))
+    return tuple(math.copysign(1.0, v) for v in (nan * n, n * nan, nan * -1, nan * x, x * nan, nan - x, x - nan, nan / n, n / nan,
+                                                 nan * -1.0, -1.0 * nan, x / nan, nan / -1.0, nan + -1.0, 0.0 - nan, -0.0 - nan,
+                                                 abs(nan), -nan))
 
 CALLS = [lambda: ((-1, 1.5), {}), lambda: ((7, -0.0), {}), lambda: ((-1, -1.0), {}), lambda: ((-5, 1.0), {})]
 """)
 
 case("""
 # a list that becomes shorter, and longer again, while it is iterated over
+import torch
 def program(n, more):
     items = [1, 2, 3]
     taken = []
@@ -170,13 +172,13 @@ def program(n, more):
             break
         if item == 2:
             items.clear()
-            if n + more > 5:
+            if (more * 2).sum().item() > 5:
                 taken.append("left")
             items.extend(range(n))
     return taken, items
 
-CALLS = [lambda: ((1, 1), {}), lambda: ((2, 1), {}), lambda: ((3, 1), {}), lambda: ((3, 1), {}), lambda: ((3, 9), {}), lambda: ((3, 9), {}),
-         lambda: ((0, 9), {}), lambda: ((0, 9), {}), lambda: ((1, 9), {})]
+CALLS = [lambda n=n, more=more: ((n, torch.full((2,), more)), {}) for n, more in
+         ((1, 1), (2, 1), (3, 1), (3, 9), (3, 9), (3, 9), (0, 9), (4, 9))]
 """)
 
 
@@ -190,7 +192,8 @@ def program(d, n):
         f['c'] = n
     return f, list(f), e
 
-CALLS = [lambda: (({'a': 1, 'b': 2}, 1), {}), lambda: (({'b': 1, 'a': 2}, 1), {}), lambda: (({'a': 1, 'b': 2}, 2), {}), lambda: (({'a': 1}, 2), {})]
+CALLS = [lambda: (({'a': 1, 'b': 2}, 1), {}), lambda: (({'b': 1, 'a': 2}, 1), {}), lambda: (({'a': 1, 'b': 2}, 2), {}),
+         lambda: (({'a': 1}, 2), {})]
 """)
 
 

@@ -8,6 +8,7 @@ May import: torch, ir.
 
 from __future__ import annotations
 
+import ctypes
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from types import CellType
 from typing import Any
 
 import torch
+from torch._C import _is_torch_function_all_disabled, _is_torch_function_enabled, _len_torch_function_stack  # type: ignore
 from torch_mlir import ir as mlir
 
 from trident.ir import GuardInfo, Pin, Snapshot, Trace, exceptions
 from trident.ir.ops import COMPARISONS, JUMP
+from trident.ir.pins import holds
 
 _INT64 = range(-(2**63), 2**63)
 _EXACT = 2**53
@@ -129,8 +132,6 @@ def _guard(run: Run, op: mlir.Operation, condition: bool) -> None:
 
 
 def _pin(run: Run, op: mlir.Operation) -> None:
-    from trident.ir.pins import holds
-
     for index in mlir.DenseI64ArrayAttr(op.attributes["indices"]):
         if not holds(run.trace.pins[index]):
             raise GuardFailed(run.trace.pins[index].info, run.trace.pins[index])
@@ -212,8 +213,6 @@ def _launch(run: Run, op: mlir.Operation, *values: Any) -> None:
 
 
 def _scalar_type(dtype: torch.dtype) -> int:
-    import ctypes
-
     return ctypes.c_int8.from_address(id(dtype) + 16).value
 
 
@@ -222,8 +221,6 @@ def _device_type(t: torch.Tensor) -> int:
 
 
 def _function_modes() -> int:
-    from torch._C import _is_torch_function_all_disabled, _is_torch_function_enabled, _len_torch_function_stack  # type: ignore
-
     if torch._C._get_tracing_state() is not None or not _is_torch_function_enabled() or _is_torch_function_all_disabled():
         return -1
     return _len_torch_function_stack()

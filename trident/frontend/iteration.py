@@ -14,9 +14,10 @@ import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from trident.frontend import operators
+from trident.frontend import generators, operators
 from trident.frontend.frames import Entry
 from trident.frontend.guards import fits
+from trident.frontend.handlers import build
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, deletions, dict_base, is_disturbed, maker_of, view_of, viewed
@@ -103,12 +104,10 @@ _C_LENGTHS = (tuple.__len__, list.__len__, dict.__len__, OrderedDict.__len__, st
 
 def traced_pairs(rec: Recorder, value: Traced) -> list[tuple[Any, Value]] | None:
     """Keys (guarded, in order) and values of a traced dict; known until something may have changed it."""
-    from trident.frontend.handlers.build import ordered_pairs
-
     known: Any = value.facts.get("pairs")
     if known is not None and known[0] == (rec.epoch, rec.stores, rec.run_time_stores):
         return known[1]  # type: ignore[no-any-return]
-    pairs = ordered_pairs(rec, value) if type(value.obj) is dict else _pairs_of_instance(rec, value)
+    pairs = build.ordered_pairs(rec, value) if type(value.obj) is dict else _pairs_of_instance(rec, value)
     if pairs is not None:
         value.facts["pairs"] = ((rec.epoch, rec.stores, rec.run_time_stores), pairs)
     return pairs
@@ -186,8 +185,6 @@ def _items_of_virtual(rec: Recorder, value: Virtual) -> list[Value] | None:
         case "iterator":
             return _exhaust(rec, value)
         case "generator":
-            from trident.frontend import generators
-
             return generators.items_of(rec, value)
         case "instance" if (contents := contents_of(value)) is not None and rec.read_type(type(value.obj), "__iter__") in _C_ITERATORS:
             return _items_of_virtual(rec, contents)

@@ -19,6 +19,7 @@ from trident.frontend import special
 from trident.frontend.aborts import UserRaised
 from trident.frontend.analysis import analyse
 from trident.frontend.guards import fits
+from trident.frontend.handlers import build
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, viewed
@@ -254,9 +255,7 @@ def before_set(rec: Recorder, virtual: Virtual, keys: list[Any]) -> None:
 
 def iteration_pairs(rec: Recorder, value: Value) -> list[tuple[Any, Value]] | None:
     """Keys, in a guarded order, and values of an exact dict; None where they are not known."""
-    from trident.frontend.handlers.build import ordered_pairs
-
-    return ordered_pairs(rec, value)
+    return build.ordered_pairs(rec, value)
 
 
 def set_key(virtual: Virtual, key: object, item: Value) -> None:

@@ -10,9 +10,8 @@ import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from trident.frontend import operators
+from trident.frontend import iteration, operators
 from trident.frontend.guards import fits
-from trident.frontend.iteration import known_items, load_item
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, viewed
@@ -89,7 +88,7 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
         return _list_item(rec, a, index.obj)
     if type(a) is Const and type(obj) is list and rec.list_is_dynamic(obj):
         return _sequence_subscript(rec, Traced(obj, rec.builder.constant(obj), rec.name_of(a), list), index)
-    items = known_items(rec, a)
+    items = iteration.known_items(rec, a)
     if items is None or type(index.obj) is slice and not all(_is_plain_index(part) for part in slice_parts(index.obj)):
         return NotModelled
     where = rec.promote(index, f"index of {rec.name_of(a)}")
@@ -118,10 +117,10 @@ def _list_item(rec: Recorder, a: Traced, where: int) -> Any:
     if where >= 0:
         cond = rec.builder.op("lt_int", rec.builder.int(where), counted)
         rec.guard(cond, True, "length", f"{where} < len({rec.name_of(a)})")
-        return load_item(rec, a, where)
+        return iteration.load_item(rec, a, where)
     cond = rec.builder.op("eq_int", counted, rec.builder.int(len(obj)))
     rec.guard(cond, True, "length", f"len({rec.name_of(a)}) == {len(obj)}")
-    return load_item(rec, a, where + len(obj))
+    return iteration.load_item(rec, a, where + len(obj))
 
 
 def _find_key(rec: Recorder, a: Virtual, key: object) -> int:
@@ -308,7 +307,7 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
     if type(container) is Const and type(obj) is frozenset and type(item.obj) in (int, str):
         return Const(rec.promote(item, "membership") in obj)
     if type(obj) in (tuple, list):
-        items = known_items(rec, container)
+        items = iteration.known_items(rec, container)
         answer = None if items is None else _among(rec, items, item)
         if answer is not None:
             return Const(answer)

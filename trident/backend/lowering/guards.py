@@ -8,7 +8,7 @@ May import: ir, lowering.*, backend.pins.
 
 from __future__ import annotations
 
-from trident.backend.lowering.function import Function
+from trident.backend.lowering.function import Function, State
 from trident.backend.lowering.loops import poll
 from trident.backend.lowering.rules import LoweringError, rule
 from trident.backend.lowering.values import Op, Place, Value
@@ -108,8 +108,6 @@ def _entry(f: Function, value: Value) -> tuple[BoxKind, int]:
 
 @rule("trident.state")
 def state(f: Function, op: Op) -> None:
-    from trident.backend.lowering.function import State
-
     f.snapshot = op.integer("snapshot")
     f.states.append(State(f.snapshot, [_entry(f, operand) for operand in op.operands]))
     f.state = len(f.states) - 1

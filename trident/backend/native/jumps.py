@@ -25,10 +25,10 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from trident.backend.native import emit, frame, pin_layout
+from trident.backend.native import emit, frame, pin_layout, resume, runtime
 from trident.backend.native.emit import I1, I64, NULL, PTR, VOID, i64, pointer
 
-FUNCTIONS: Final = ("trident_run", "trident_poll")
+FUNCTIONS: Final[tuple[str, ...]] = ("trident_run", "trident_poll")
 
 
 class Jump(tuple[int, list[object]]):
@@ -39,16 +39,12 @@ class Jump(tuple[int, list[object]]):
 
 @cache
 def _native() -> Any:
-    from trident.backend.native import runtime
-
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(runtime.load().address("trident_run"))
 
 
 def run(jump: Jump) -> object:
     """Run the program, and those that it goes on in: the call's result."""
-    from trident.backend.native.resume import call
-
-    return call(_native(), (jump,))
+    return resume.call(_native(), (jump,))
 
 
 def define(m: emit.Module) -> None:

@@ -41,7 +41,7 @@ from trident.backend.native.aside import aside
 from trident.backend.native.emit import I1, I8, I32, I64, NULL, PTR, VOID, i64, pointer
 from trident.errors import UnsupportedTorch
 
-FUNCTIONS: Final = (
+FUNCTIONS: Final[tuple[str, ...]] = (
     "trident_gil_acquire", "trident_gil_release", "trident_keep", "trident_drop", "trident_release_tensor",
     "trident_release_vector", "trident_release_list", "trident_exit", "trident_raise", "trident_catch", "trident_warnings_begin",
     "trident_warnings_end", "trident_warned", "trident_int_fits", "trident_unbox_int", "trident_pow_int", "trident_symint",

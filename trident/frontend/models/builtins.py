@@ -22,7 +22,8 @@ import warnings
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from trident.frontend import generators, iteration, operators, subscripts
+from trident.frontend import calls, generators, iteration, operators, subscripts
+from trident.frontend.handlers import names
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.models.numbers import fold
 from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
@@ -385,24 +386,20 @@ def _computed(rec: Recorder, found: Access, owner: Value) -> Any:
 
 
 def _setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
-    from trident.frontend.handlers.names import store_attribute, store_known
-
     if kwargs or len(args) != 3 or type(args[1].obj) is not str:
         return NotModelled
     name = rec.promote(args[1], "attribute name")
-    if store_known(rec, rec.resolve(args[0]), name, args[2]):
+    if names.store_known(rec, rec.resolve(args[0]), name, args[2]):
         return Const(None)
     access = rec.store_access(args[0], name)
     if access.how == "call":
         return NotModelled
-    store_attribute(rec, args[0], name, args[2])
+    names.store_attribute(rec, args[0], name, args[2])
     return Const(None)
 
 
 def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     """object.__setattr__(self, name, value): into the instance dict of a constant or of a virtual instance."""
-    from trident.frontend.handlers.names import store_instance
-
     if kwargs or len(args) != 3 or type(args[1]) is not Const or type(args[1].obj) is not str:
         return NotModelled
     owner, name = args[0], args[1].obj
@@ -417,7 +414,7 @@ def _object_setattr(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
         return NotModelled
     if type(owner) is Const:
         rec.pin_class_of(owner.obj, rec.name_of(owner))
-    store_instance(rec, owner, name, args[2], object.__setattr__)
+    names.store_instance(rec, owner, name, args[2], object.__setattr__)
     return Const(None)
 
 
@@ -465,9 +462,7 @@ def _object_init(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _object_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    from trident.frontend.calls import is_plain_class
-
-    if not args or type(args[0]) is not Const or not isinstance(args[0].obj, type) or not is_plain_class(args[0].obj):
+    if not args or type(args[0]) is not Const or not isinstance(args[0].obj, type) or not calls.is_plain_class(args[0].obj):
         return NotModelled
     if len(args) > 1 or kwargs:
         return NotModelled

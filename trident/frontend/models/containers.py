@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from trident.frontend import iteration, operators, subscripts
+from trident.frontend.handlers import build
 from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Registry
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import contents_of, view_of
@@ -25,14 +26,12 @@ def _is(value: Value, kind: str) -> bool:
 
 # --------------------------------------------------------------------------------------------------------------- lists
 def _append(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    from trident.frontend.handlers.build import append
-
     if len(args) != 2 or kwargs:
         return NotModelled
     target = args[0]
     if not _is(target, "list") and not (type(target) is Traced and rec.type_of(target) is list):
         return NotModelled
-    append(rec, target, args[1])
+    build.append(rec, target, args[1])
     return Const(None)
 
 
@@ -187,12 +186,10 @@ def _setdefault(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _update(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    from trident.frontend.handlers.build import ordered_pairs
-
     if not 1 <= len(args) <= 2 or not _is(args[0], "dict"):
         return NotModelled
     target: Virtual = args[0]  # type: ignore[assignment]
-    pairs: Any = ordered_pairs(rec, args[1]) if len(args) == 2 else []
+    pairs: Any = build.ordered_pairs(rec, args[1]) if len(args) == 2 else []
     if pairs is None or any(subscripts.reaches(rec, item, target) for _, item in (*pairs, *kwargs.items())):
         return NotModelled
     operators.before_set(rec, target, [key for key, _ in (*pairs, *kwargs.items())])

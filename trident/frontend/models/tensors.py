@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trident.frontend import objects
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
 from trident.frontend.models.sequences import virtual_sequence
@@ -176,8 +177,6 @@ _ATTRIBUTES: dict[str, Callable[[Recorder, Value], Answer]] = {
 
 def attribute(rec: Recorder, a: Value, name: str) -> Any:
     """Everything that Tensor's type defines; what else a tensor has (instance attributes) is read when the trace runs."""
-    from trident.frontend.objects import Access
-
     value = rec.resolve(a)
     if not is_tensor(value):
         return NotModelled
@@ -185,19 +184,19 @@ def attribute(rec: Recorder, a: Value, name: str) -> Any:
     found = rec.read_type(cls, name)
     if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         if name in _instance_dict(value.obj):
-            return Access("opaque", reason="an attribute of this tensor hides that of its class")
-        return Access("method", Const(found, f"{cls.__name__}.{name}"), value)
+            return objects.Access("opaque", reason="an attribute of this tensor hides that of its class")
+        return objects.Access("method", Const(found, f"{cls.__name__}.{name}"), value)
     if type(found) is types.GetSetDescriptorType and found.__objclass__ is torch._C.TensorBase:
         if name in _ATTRIBUTES and environment_allows(rec):
             guard_environment(rec)
             answer = _ATTRIBUTES[name](rec, value)
             if answer is not NotModelled:
                 return answer
-        return Access("value", rec.write_call(getattr, [value, Const(name)], f"reads Tensor.{name}"))
+        return objects.Access("value", rec.write_call(getattr, [value, Const(name)], f"reads Tensor.{name}"))
     if name == "__class__":
         return Const(cls)
     reason = "an instance attribute of a tensor" if found is NULL else f"descriptor {type(found).__name__}"
-    return Access("opaque", reason=reason)
+    return objects.Access("opaque", reason=reason)
 
 
 def _instance_dict(obj: object) -> dict[str, object]:
