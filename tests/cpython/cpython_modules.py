@@ -81,14 +81,17 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("contextlib", "lifetime", "ContextManagerTestCase.test_nokeepref"),
     ("int", "time", "*.test_denial_of_service_*"),
     ("descr", "lifetime", "ClassPropertiesAndMethods.test_slots ClassPropertiesAndMethods.test_cycle_through_dict"),
-    ("dict", "lifetime", "DictTest.test_oob_indexing_dictiter_iternextitem"),
+    ("dict", "lifetime", "DictTest.test_oob_indexing_dictiter_iternextitem DictTest.test_container_iterator"),
+    ("set", "lifetime", "*.test_container_iterator"),
+    ("deque", "lifetime", "*.test_container_iterator"),
+    ("struct", "lifetime", "StructTest.test__struct_reference_cycle_cleaned_up"),
     ("call", "identity", "TestPEP590.test_vectorcall_override"),
     ("coroutines", "lifetime", "CoroutineTest.test_for_[2346]"),
     ("coroutines", "frame", "OriginTrackingTest.*"),
     ("array", "lifetime", "*.test_bug_782369"),
     ("ast", "lifetime", "AST_Tests.test_AST_garbage_collection"),
     ("sys_settrace", "entered", "*.test_09_settrace_and_raise"),  # 3.12
-    ("memoryview", "lifetime", "*.test_gc *.test_getbuffer"),
+    ("memoryview", "lifetime", "*.test_gc *.test_getbuffer *.test_getitem"),
     ("ordered_dict", "lifetime", "*.test_reference_loop *.test_free_after_iterating *.test_highly_nested_subclass"),
     ("typing", "frame", "ProtocolTests.*"),
     ("dis", "evaluator", "*.test_loop_quicken"),
@@ -106,7 +109,7 @@ EXPECTED: tuple[Expected, ...] = tuple(Expected(module, test, why) for module, w
     ("frame", "traceback", "ClearTest.test_clear_executing FrameAttrsTest.test_locals ReprTest.test_repr"),
     ("weakref", "lifetime", "MappingTestCase.test_weak_keyed_cascading_deletes MappingTestCase.test_weak_keys "
                             "MappingTestCase.test_weak_values MappingTestCase.test_weak_*_destroy_while_iterating "
-                            "ReferencesTestCase.test_callback_in_cycle_resurrection "
+                            "ReferencesTestCase.test_callback_in_cycle_resurrection ReferencesTestCase.test_callbacks_on_callback "
                             "WeakMethodTestCase.test_callback_when_method_dead WeakMethodTestCase.test_method_dead"),
     ("pickle", "lifetime", "*.test_custom_pickler_dispatch_table_memleak"),
     ("module", "lifetime", "ModuleTests.test_clear_dict_in_ref_cycle"),

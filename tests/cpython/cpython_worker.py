@@ -98,9 +98,9 @@ def _run(job: dict[str, Any], at: Path) -> dict[str, Any]:
     made = _hook(job["mode"])
     tests = unittest.defaultTestLoader.loadTestsFromName(name)
     suite = unittest.TestSuite([_filtered(tests, job.get("only") or [""], job.get("omit", []))])
-    _keep(suite)
     rounds, seconds = [], []
     for _ in range(ROUNDS):
+        _make_ready(suite)
         result = Observed(at)
         if made is not None:
             made.hook.install()
@@ -115,11 +115,14 @@ def _run(job: dict[str, Any], at: Path) -> dict[str, Any]:
     return {"rounds": rounds, "seconds": seconds, **(made.figures() if made is not None else {})}
 
 
-def _keep(suite: unittest.TestSuite) -> None:
+def _make_ready(suite: unittest.TestSuite) -> None:
+    """For another round with the same tests."""
     suite._cleanup = False  # type: ignore[attr-defined]
     for test in suite:
         if isinstance(test, unittest.TestSuite):
-            _keep(test)
+            _make_ready(test)
+        elif isinstance(test, unittest.IsolatedAsyncioTestCase):
+            test._asyncioRunner = None  # type: ignore[attr-defined]
 
 
 def _filtered(suite: unittest.TestSuite, only: list[str], omit: list[str]) -> unittest.TestSuite:
