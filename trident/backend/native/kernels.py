@@ -1,7 +1,8 @@
 """Machine code of CPU kernels.
 
-Owns how a kernel's LLVM IR becomes code on this host, and the key under which such text may be cached. What must hold: text compiled
-for other CPU features is never loaded. May import: engine.
+Owns how a kernel's LLVM IR becomes code on this host (an object file, which Triton keeps on the disk), and the key under which that
+may be cached. What must hold: code for other CPU features is never loaded, nor code whose symbols this process lacks.
+May import: engine.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ import llvmlite.binding as llvm
 from trident.backend.native import engine
 
 
-def load(text: str, name: str) -> engine.Compiled:
-    """Compile a kernel's LLVM IR at -O3 for this host."""
+def build(text: str, name: str) -> bytes:
+    """The binary of a kernel's LLVM IR: the names of what it needs, and the object file. The IR has vectors and unrolled loops already."""
+    needed, code = engine.object_code(text, opt=2, vectorise=False, name=name)
+    return " ".join(needed).encode() + b"\0" + code
+
+
+def load(binary: bytes, name: str) -> engine.Compiled:
+    """Load what `build` made."""
     engine.load_library("libm.so.6")
-    return engine.compile_ir(text, opt=3, name=name)
+    needed, _, code = binary.partition(b"\0")
+    return engine.load_object(code, needed.decode().split(), name=name)
 
 
 @functools.cache

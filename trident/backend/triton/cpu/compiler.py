@@ -1,6 +1,6 @@
 """The compiler half of the Triton backend named `cpu`.
 
-Owns the options, the stages (TTIR, then LLVM IR text) and the cache key. What must hold: the key changes whenever the code that
+Owns the options, the stages (TTIR, LLVM IR text, object code) and the cache key. What must hold: the key changes whenever the code that
 generates a kernel, the host CPU or LLVM does; everything that cannot run is refused here, at compile time, naming the user's line.
 
 May import: triton, native.kernels, ttir; torch_mlir only when something is compiled.
@@ -21,7 +21,7 @@ from triton.backends.compiler import BaseBackend, GPUTarget, Language
 from trident.backend.native import kernels
 from trident.backend.triton.cpu.errors import UnsupportedKernelError
 
-BINARY_EXT = "cpull"
+TEXT_EXT, BINARY_EXT = "llir", "cpuobj"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class CPUBackend(BaseBackend):
         if language != Language.TRITON:
             raise UnsupportedKernelError("the cpu backend runs Triton kernels, not Gluon ones")
         stages["ttir"] = lambda module, metadata: self.make_ttir(module)
-        stages[BINARY_EXT] = lambda module, metadata: self.make_llvm(module, metadata)
+        stages[TEXT_EXT] = lambda module, metadata: self.make_llvm(module, metadata)
+        stages[BINARY_EXT] = lambda text, metadata: kernels.build(text, metadata["name"])
 
     @staticmethod
     def make_ttir(module: Any) -> Any:
@@ -150,7 +151,7 @@ class CPUBackend(BaseBackend):
         return module
 
     @staticmethod
-    def make_llvm(module: Any, metadata: dict[str, Any]) -> bytes:
+    def make_llvm(module: Any, metadata: dict[str, Any]) -> str:
         """LLVM IR text for the host."""
         from trident.backend.triton.cpu import ttir
         from trident.backend.triton.cpu.lower import kernel as lowering
@@ -161,4 +162,4 @@ class CPUBackend(BaseBackend):
         kernel = ttir.read(text)
         metadata["name"] = kernel.name
         metadata["shared"] = 0
-        return lowering.lower(kernel, vector_lanes()).encode()
+        return lowering.lower(kernel, vector_lanes())

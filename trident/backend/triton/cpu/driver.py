@@ -44,10 +44,10 @@ class CPUModule:
 
     __slots__ = ("name", "code", "function", "packed", "__weakref__")
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, binary: bytes) -> None:
         self.name = name
         messages.install()
-        self.code: Compiled = kernels.load(text, name)
+        self.code: Compiled = kernels.load(binary, name)
         self.function = self.code.address(f"{name}.entry")
         self.packed = _ENTRY(self.code.address(f"{name}.packed"))
 
@@ -61,7 +61,7 @@ class CPUUtils:
 
     @staticmethod
     def load_binary(name: str, kernel: bytes, shared: int, device: int) -> tuple[CPUModule, int, int, int, int]:
-        module = CPUModule(name, kernel.decode())
+        module = CPUModule(name, kernel)
         _loaded[module.function] = module
         return module, module.function, 0, 0, 1 << 30
 

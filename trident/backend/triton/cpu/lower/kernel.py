@@ -4,7 +4,7 @@ Owns the functions around a kernel's body and the pass pipeline. The module has
 
     <name>.entry    void (void** params, i32 gx, i32 gy, i32 gz): params[i] points to the value of the i-th argument; runs the grid
     <name>.packed   void (void* packed, i32 gx, i32 gy, i32 gz): the values themselves at the offsets of `packed_layout`
-    <name>.grid     private: the loop over the program instances, with the body inlined
+    <name>.grid     private: the loop over a range of program instances, with the body inlined
 
 No symbol is a kernel's bare name, which may be that of a C function. What must hold: a program instance sees exactly its own
 coordinates; every op is one that the translation to LLVM IR takes, which would otherwise end the process.
@@ -33,7 +33,7 @@ PASSES = ("canonicalize,cse,convert-scf-to-cf,convert-vector-to-llvm,convert-mat
           "convert-ub-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts")
 
 
-def _function(module: ir.Module, name: str, inputs: Sequence[Any], *, private: bool = False, inline: bool = False) -> ir.Operation:
+def _function(module: ir.Module, name: str, inputs: Sequence[Any], *, private: bool = False, attribute: str = "") -> ir.Operation:
     """func.func with an entry block (none for a declaration)."""
     attributes: dict[str, Any] = {
         "sym_name": ir.StringAttr.get(name),
@@ -41,8 +41,8 @@ def _function(module: ir.Module, name: str, inputs: Sequence[Any], *, private: b
     }
     if private:
         attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
-    if inline:
-        attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("alwaysinline")])
+    if attribute:
+        attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(attribute)])
     with ir.InsertionPoint(module.body):
         made = ir.Operation.create("func.func", attributes=attributes, regions=1)
     made.regions[0].blocks.append(*inputs)
@@ -51,7 +51,7 @@ def _function(module: ir.Module, name: str, inputs: Sequence[Any], *, private: b
 
 def _body(em: Emitter, kernel: Kernel, module: ir.Module, types: Sequence[Any]) -> None:
     """The function of one program instance: arguments, scratch memory, coordinates, grid."""
-    made = _function(module, f"{kernel.name}.body", [*types, em.ptr, *[em.i32] * 6], private=True, inline=True)
+    made = _function(module, f"{kernel.name}.body", [*types, em.ptr, *[em.i32] * 6], private=True, attribute="alwaysinline")
     entry = made.regions[0].blocks[0]
     *arguments, scratch, x, y, z, gx, gy, gz = entry.arguments
     em.scratch = scratch
@@ -69,10 +69,10 @@ def _call(em: Emitter, name: str, arguments: Sequence[SSA]) -> None:
 
 
 def _grid(em: Emitter, name: str, module: ir.Module, types: Sequence[Any]) -> None:
-    """Loops over z, y and x around the body; scratch memory for large tensors is allocated once."""
-    made = _function(module, f"{name}.grid", [*types, *[em.i32] * 3], private=True)
+    """The loop over the program instances from `begin` to before `end`; scratch memory for large tensors is allocated once."""
+    made = _function(module, f"{name}.grid", [*types, *[em.i32] * 3, *[em.i64] * 2], private=True, attribute="noinline")
     entry = made.regions[0].blocks[0]
-    *arguments, gx, gy, gz = entry.arguments
+    *arguments, gx, gy, gz, begin, end = entry.arguments
     with ir.InsertionPoint(entry):
         if em.scratch_size:
             size = em.const(em.i64, em.scratch_size)
@@ -80,22 +80,31 @@ def _grid(em: Emitter, name: str, module: ir.Module, types: Sequence[Any]) -> No
                             callee=em.declare("aligned_alloc", [em.i64, em.i64], em.ptr))
         else:
             scratch = em.op("llvm.mlir.zero", em.ptr)
-
-        def nest(bounds: list[SSA], ids: list[SSA]) -> None:
-            if not bounds:
-                x, y, z = reversed(ids)
-                _call(em, f"{name}.body", [*arguments, scratch, x, y, z, gx, gy, gz])
-                return
-            loop = ir.Operation.create("scf.for", operands=[em.const(em.i32, 0), bounds[0], em.const(em.i32, 1)], regions=1)
-            block = loop.regions[0].blocks.append(em.i32)
-            with ir.InsertionPoint(block):
-                nest(bounds[1:], [*ids, block.arguments[0]])
-                em.do("scf.yield")
-
-        nest([gz, gy, gx], [])
+        wide_x, wide_y = (em.op("arith.extui", em.i64, size) for size in (gx, gy))
+        rows = em.op("arith.divui", em.i64, begin, wide_x)
+        first = [em.op("arith.remui", em.i64, begin, wide_x), em.op("arith.remui", em.i64, rows, wide_y),
+                 em.op("arith.divui", em.i64, rows, wide_y)]
+        starts = [em.op("arith.trunci", em.i32, value) for value in first]
+        loop = ir.Operation.create("scf.for", results=[em.i32] * 3, operands=[begin, end, em.const(em.i64, 1), *starts], regions=1)
+        block = loop.regions[0].blocks.append(em.i64, *[em.i32] * 3)
+        with ir.InsertionPoint(block):
+            x, y, z = list(block.arguments)[1:]
+            _call(em, f"{name}.body", [*arguments, scratch, x, y, z, gx, gy, gz])
+            em.do("scf.yield", *_next_program(em, [x, y, z], [gx, gy]))
         if em.scratch_size:
             em.do("func.call", scratch, callee=em.declare("free", [em.ptr], None))
         em.do("func.return")
+
+
+def _next_program(em: Emitter, program: Sequence[SSA], sizes: Sequence[SSA]) -> list[SSA]:
+    """The coordinates that follow these."""
+    out, carry = [], em.const(em.i32, 1)
+    for coordinate, size in zip(program[:2], sizes, strict=True):
+        value = em.op("arith.addi", em.i32, coordinate, carry)
+        over = em.op("arith.cmpi", em.i1, value, size, predicate=ir.IntegerAttr.get(em.i64, 0))
+        out.append(em.op("arith.select", em.i32, over, em.const(em.i32, 0), value))
+        carry = em.op("arith.extui", em.i32, over)
+    return [*out, em.op("arith.addi", em.i32, program[2], carry)]
 
 
 def _load_argument(em: Emitter, pointer: SSA, elem: str) -> SSA:
@@ -120,7 +129,10 @@ def _entries(em: Emitter, name: str, module: ir.Module, elems: Sequence[str]) ->
                     slot = em.gep(base, 8 * i, em.i8)
                     pointer = em.op("llvm.load", em.ptr, slot, alignment=ir.IntegerAttr.get(em.i64, 8))
                 values.append(_load_argument(em, pointer, elem))
-            _call(em, f"{name}.grid", [*values, gx, gy, gz])
+            total = em.const(em.i64, 1)
+            for size in (gx, gy, gz):
+                total = em.op("arith.muli", em.i64, total, em.op("arith.extui", em.i64, size))
+            _call(em, f"{name}.grid", [*values, gx, gy, gz, em.const(em.i64, 0), total])
             em.do("func.return")
 
 
