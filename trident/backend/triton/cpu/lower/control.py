@@ -4,7 +4,7 @@ Owns how values pass through control flow. Scalars stay SSA values. A tensor tha
 iteration overwrites at its end; an argument that only moves by something uniform (pointers, offsets) is carried as that distance.
 What must hold: at the end of an iteration every new value is computed from the old ones, whatever order they are written in.
 
-May import: core, plan, ttir, lowering (types only).
+May import: core, facts, plan, ttir, lowering (types only).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
+from trident.backend.triton.cpu.lower import facts
 from trident.backend.triton.cpu.lower.core import SSA, Buffer, Chunk, Tensor
 from trident.backend.triton.cpu.lower.elementwise import RULES
 from trident.backend.triton.cpu.ttir import Block, Op, Value
@@ -31,10 +32,10 @@ def write_all(low: Lowering, values: Sequence[Value], buffers: Sequence[Buffer])
         if tensor.buffer is buffer:
             continue
         if any(source in written and (source is not buffer or not same) for source, same in tensor.sources.items()):
-            tensor = low.to_memory(tensor, value.type.shape)
+            tensor = low.to_memory(tensor, value.type.shape, facts=facts.wanted(low, [value]))
         ready.append((tensor, value, buffer))
     for tensor, value, buffer in ready:
-        low.to_memory(tensor, value.type.shape, buffer)
+        low.to_memory(tensor, value.type.shape, buffer, facts.wanted(low, [value]))
 
 
 class _Moving:
@@ -94,7 +95,7 @@ def _for(low: Lowering, op: Op) -> None:
             start.append(moving[arg].zero())
         else:
             buffers[arg] = em.alloc(arg.type.bits, arg.type.elem)
-            low.to_memory(low.tensor(init), arg.type.shape, buffers[arg])
+            low.to_memory(low.tensor(init), arg.type.shape, buffers[arg], facts.wanted(low, [init]))
             _claim(low, body, arg, yielded[arg.index - 1], buffers[arg])
     bounds = [low.scalar(v) for v in op.operands[:3]]
     attributes = {"unsignedCmp": ir.UnitAttr.get()} if "unsignedCmp" in op.attrs else {}

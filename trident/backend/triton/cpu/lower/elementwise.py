@@ -256,6 +256,8 @@ def _cmpi(em: Emitter, op: Op, chunks: Sequence[Chunk], n: int) -> Chunk:
 def _select(em: Emitter, op: Op, chunks: Sequence[Chunk], n: int) -> Chunk:
     condition, a, b = chunks
     elem = _out(op)
+    if condition.uniform and condition.const == 1:
+        return a
     if n == 1 or all(c.uniform for c in chunks):
         return Chunk(n, elem, base=em.op("arith.select", a.base.type, condition.base, a.base, b.base))
     x, y = em.vec(a), em.vec(b)
@@ -285,13 +287,21 @@ def _mulhiui(em: Emitter, op: Op, chunks: Sequence[Chunk], n: int) -> Chunk:
     return apply(em, _out(op), n, chunks, compute)
 
 
-for _name in ("andi", "ori", "xori", "shrsi", "shrui", "maxsi", "maxui", "minsi", "minui"):
+def _andi(em: Emitter, op: Op, chunks: Sequence[Chunk], n: int) -> Chunk:
+    if _out(op) == "i1":
+        for chunk, other in (chunks, reversed(chunks)):
+            if chunk.uniform and chunk.const == 1:
+                return other
+    return apply(em, _out(op), n, chunks, lambda x, y: em.op("arith.andi", x.type, x, y))
+
+
+for _name in ("ori", "xori", "shrsi", "shrui", "maxsi", "maxui", "minsi", "minui"):
     RULES[f"arith.{_name}"] = int_op(f"arith.{_name}")
 for _name in ("divsi", "divui", "remsi", "remui"):
     RULES[f"arith.{_name}"] = _division(f"arith.{_name}")
     COSTS[f"arith.{_name}"] = 12
 RULES |= {"arith.addi": _add_like("arith.addi", 1), "arith.subi": _add_like("arith.subi", -1), "arith.muli": _muli,
-          "arith.shli": _shli, "arith.cmpi": _cmpi, "arith.select": _select, "math.absi": _absi, "tt.mulhiui": _mulhiui}
+          "arith.shli": _shli, "arith.cmpi": _cmpi, "arith.andi": _andi, "arith.select": _select, "math.absi": _absi, "tt.mulhiui": _mulhiui}
 for _name in ("ctpop", "ctlz", "cttz"):
     RULES[f"math.{_name}"] = int_op(f"math.{_name}")
 
@@ -312,7 +322,7 @@ def _extend(name: str) -> Rule:
             # As an address the sum does not wrap; as a value it is extended after wrapping.
             return Chunk(n, elem, base=compute(a.base), offs=a.offs, make=lambda: compute(em.vec(a)))
         out = apply(em, elem, n, chunks, compute)
-        if out.uniform and a.const is not None:
+        if out.uniform and a.const is not None and a.elem != "i1":
             out.const = a.const if name == "arith.extsi" else a.const & ((1 << INTS[a.elem]) - 1)
         return out
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from torch_mlir import ir
 
-from trident.backend.triton.cpu.lower import control, debug, dot, index, memory, reduce
+from trident.backend.triton.cpu.lower import control, debug, dot, facts, index, memory, reduce
 from trident.backend.triton.cpu.lower.core import COUNTER, INTS, LANE, SSA, Buffer, Chunk, Emitter, Tensor
 from trident.backend.triton.cpu.lower.elementwise import RULES
 from trident.backend.triton.cpu.lower.index import Bits, is_lane, lane_bits
@@ -33,6 +33,7 @@ class Lowering:
         self.blocks: dict[Block, Any] = {}
         self.targets: dict[Op, Buffer] = {}  # ops that write their result into a given buffer
         self.block_buffers: dict[Value, Buffer] = {}
+        self.assumed: dict[Value, facts.Fact] = {}  # the facts that hold where code is emitted now
 
     # -- access ------------------------------------------------------------------------------------------------------------------
 
@@ -67,16 +68,17 @@ class Lowering:
     def define(self, value: Value, tensor: Tensor) -> None:
         """Bind a tensor, computing it now if the plan wants it in memory."""
         if value in self.plan.in_memory:
-            tensor = self.to_memory(tensor, value.type.shape)
-        self.env[value] = tensor
+            assert value.op is not None
+            tensor = self.to_memory(tensor, value.type.shape, facts=facts.wanted_by(self, value.op))
+        self.env[value] = facts.with_fact(self, value, tensor) if facts.possible(self, value) else tensor
 
     def set_scalar(self, value: Value, ssa: SSA) -> None:
         self.env[value] = Chunk(1, value.type.elem, base=ssa)
 
     # -- memory ------------------------------------------------------------------------------------------------------------------
 
-    def to_memory(self, tensor: Tensor, shape: Sequence[int], buffer: Buffer | None = None) -> Tensor:
-        """Compute a tensor into a buffer (a new one by default) now."""
+    def to_memory(self, tensor: Tensor, shape: Sequence[int], buffer: Buffer | None = None, facts: Iterable[Value] = ()) -> Tensor:
+        """Compute a tensor into a buffer (a new one by default) now. facts: those that its code could use."""
         em = self.em
         target = buffer if buffer is not None else em.alloc(tensor.bits, tensor.elem)
         whole = tuple(LANE + k for k in range(tensor.bits))
@@ -88,13 +90,22 @@ class Lowering:
             if bits == whole:
                 kept.append(chunk)
 
-        em.each(shape, body)
+        self.each(shape, body, facts)
         result = em.tensor_of(target)
         if kept and buffer is None:
             # A tensor of one chunk also stays in registers.
             reload = result.emit
             result.emit = lambda bits: kept[0] if bits == whole else reload(bits)
         return result
+
+    def each(self, shape: Sequence[int], body: Callable[[Bits], None], wanted: Iterable[Value]) -> None:
+        """`Emitter.each`, twice where the loop is one that facts make simpler."""
+
+        def loop() -> list[SSA]:
+            self.em.each(shape, body)
+            return []
+
+        facts.versioned(self, wanted if sum(d.bit_length() - 1 for d in shape) > self.em.lanes else (), loop)
 
     def in_memory(self, defined: Defined, shape: Sequence[int]) -> Buffer:
         """The buffer that holds a tensor, filled now if there is none."""
@@ -205,7 +216,8 @@ def _make_range(low: Lowering, op: Op) -> None:
 def _splat(low: Lowering, op: Op) -> None:
     scalar = low.env[op.operands[0]]
     kind = op.result.type
-    low.env[op.result] = Tensor(kind.bits, kind.elem, lambda bits: low.chunk(scalar, bits))
+    tensor = Tensor(kind.bits, kind.elem, lambda bits: low.chunk(scalar, bits))
+    low.env[op.result] = facts.with_fact(low, op.result, tensor) if kind.elem == "i1" else tensor
 
 
 def _unsplat(low: Lowering, op: Op) -> None:

@@ -16,6 +16,7 @@ from torch_mlir import ir
 
 from trident.backend.triton.cpu.lower import floats
 from trident.backend.triton.cpu.lower.core import FLOATS, SIZES, SSA, Chunk, Emitter, Tensor
+from trident.backend.triton.cpu.lower.facts import wanted
 from trident.backend.triton.cpu.lower.index import LANE, Bits, lane_bits
 from trident.backend.triton.cpu.lower.plan import is_position
 from trident.backend.triton.cpu.ttir import Op, Value
@@ -58,6 +59,8 @@ def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: C
         raise op.unsupported(f"the type {elem}")
     if elem == "i1":
         raise op.unsupported("a load of single bits")
+    if mask is not None and mask.uniform and mask.const == 1:
+        mask = None
     stype = em.storage[elem]
     if pointer.uniform and (mask is None or mask.uniform) and (other is None or other.uniform):
         value = _scalar_load(em, stype, pointer, mask, other, elem)
@@ -66,9 +69,17 @@ def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: C
     if consecutive(pointer, elem):
         if mask is None:
             return em.from_vec(n, elem, em.op("llvm.load", vtype, pointer.base, alignment=_alignment(em, elem)))
-        fill = em.vec(other) if other is not None else em.zero(vtype)
-        return em.from_vec(n, elem, em.op("llvm.intr.masked.load", vtype, pointer.base, em.vec(mask), fill,
-                                          alignment=_alignment(em, elem, 32)))
+        fill, lanes = em.vec(other) if other is not None else em.zero(vtype), em.vec(mask)
+
+        def plain() -> list[SSA]:
+            return [em.op("llvm.load", vtype, pointer.base, alignment=_alignment(em, elem))]
+
+        def masked() -> list[SSA]:
+            return [em.op("llvm.intr.masked.load", vtype, pointer.base, lanes, fill, alignment=_alignment(em, elem, 32))]
+
+        if _cheap_masks(em, elem, store=False):
+            return em.from_vec(n, elem, masked()[0])
+        return em.from_vec(n, elem, when(em, _all_set(em, mask), [vtype], plain, masked)[0])
     value = em.gather(em.vec(pointer), None if mask is None else em.vec(mask), None if other is None else em.vec(other), n, stype)
     return em.from_vec(n, elem, value)
 
@@ -82,11 +93,25 @@ def _scalar_load(em: Emitter, stype: ir.Type, pointer: Chunk, mask: Chunk | None
     return when(em, mask.base, [stype], load, lambda: [em.zero(stype) if other is None else other.base])[0]
 
 
+def _all_set(em: Emitter, mask: Chunk) -> SSA:
+    """Whether a mask is true in every lane."""
+    number = ir.IntegerType.get_signless(mask.n)
+    return em.op("arith.cmpi", em.i1, em.op("llvm.bitcast", number, em.vec(mask)), em.const(number, -1),
+                 predicate=ir.IntegerAttr.get(em.i64, EQ))
+
+
+def _cheap_masks(em: Emitter, elem: str, *, store: bool) -> bool:
+    """Whether the hardware has fast masked instructions: AVX-512's; AVX2's loads, of 32 bits and more."""
+    return em.lanes >= 5 or (not store and SIZES[elem] >= 4)
+
+
 def store_chunk(em: Emitter, op: Op, pointer: Chunk, value: Chunk, mask: Chunk | None) -> None:
     """Store a chunk."""
     elem = value.elem
     if elem not in SIZES or elem == "i1":
         raise op.unsupported(f"a store of {elem}")
+    if mask is not None and mask.uniform and mask.const == 1:
+        mask = None
     if value.n == 1:
         def store() -> list[SSA]:
             em.do("llvm.store", value.base, pointer.base, alignment=_alignment(em, elem))
@@ -97,10 +122,23 @@ def store_chunk(em: Emitter, op: Op, pointer: Chunk, value: Chunk, mask: Chunk |
         else:
             when(em, mask.base, [], store, nothing)
     elif consecutive(pointer, elem):
+        vector = em.vec(value)
+
+        def plain() -> list[SSA]:
+            em.do("llvm.store", vector, pointer.base, alignment=_alignment(em, elem))
+            return []
+
+        def masked() -> list[SSA]:
+            assert mask is not None
+            em.do("llvm.intr.masked.store", vector, pointer.base, em.vec(mask), alignment=_alignment(em, elem, 32))
+            return []
+
         if mask is None:
-            em.do("llvm.store", em.vec(value), pointer.base, alignment=_alignment(em, elem))
+            plain()
+        elif _cheap_masks(em, elem, store=True):
+            masked()
         else:
-            em.do("llvm.intr.masked.store", em.vec(value), pointer.base, em.vec(mask), alignment=_alignment(em, elem, 32))
+            when(em, _all_set(em, mask), [], plain, masked)
     else:
         em.scatter(em.vec(value), em.vec(pointer), None if mask is None else em.vec(mask), value.n)
 
@@ -148,13 +186,18 @@ def store(low: Lowering, op: Op) -> None:
             if target is not None and all(r is not None for r in ranges):
                 _store_checked(low, op, target, [r for r in ranges if r is not None], value, mask)
                 return
-            value = low.to_memory(value, shape)
+            value = low.to_memory(value, shape, facts=wanted(low, op.operands[1:2]))
 
     def body(bits: Bits) -> None:
         chunks = [low.chunk(p, bits) for p in (pointer, value, mask) if p is not None]
         store_chunk(em, op, chunks[0], chunks[1], chunks[2] if mask is not None else None)
 
-    em.each(shape, body)
+    low.each(shape, body, _store_facts(low, op))
+
+
+def _store_facts(low: Lowering, op: Op) -> dict[Value, None]:
+    """The facts that a store's code could use."""
+    return wanted(low, op.operands, op.operands[2:3])
 
 
 def _range(low: Lowering, pointer: Value) -> tuple[SSA, str] | None:
@@ -196,7 +239,7 @@ def _store_checked(low: Lowering, op: Op, target: tuple[SSA, str], loads: list[t
         offs = SIZES[elem] * np.arange(chunk.n, dtype=np.int64)
         store_chunk(em, op, Chunk(chunk.n, "ptr", base=address, offs=offs), chunk, None if mask is None else low.chunk(mask, bits))
 
-    em.each(shape, lambda bits: put(chosen, bits, low.chunk(value, bits)))
+    low.each(shape, lambda bits: put(chosen, bits, low.chunk(value, bits)), _store_facts(low, op))
 
     def copy() -> list[SSA]:
         em.each(shape, lambda bits: put(start, bits, em.read(buffer, bits)))

@@ -3,7 +3,7 @@
 Owns how a combine region is applied. What must hold: the order of a reduction is fixed by shape and type, so a kernel gives the same
 bits every time; a scan runs in order; NaN is treated exactly as the region's operations treat it.
 
-May import: core, elementwise, memory, ttir, lowering (types only).
+May import: core, elementwise, facts, memory, ttir, lowering (types only).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from trident.backend.triton.cpu.lower import index
 from trident.backend.triton.cpu.lower.core import COUNTER, INTS, LANE, SSA, Buffer, Chunk, Emitter, Tensor
 from trident.backend.triton.cpu.lower.elementwise import RULES
+from trident.backend.triton.cpu.lower.facts import versioned, wanted
 from trident.backend.triton.cpu.lower.index import Bits
 from trident.backend.triton.cpu.ttir import Block, Op, Value
 
@@ -100,13 +101,14 @@ class _Reduction:
         if steps == 0:
             return self.chunks(tuple(bits))
         types = [em.type_of(n, t.elem) for t in self.operands]
-        neutral = _identity(self.block)
-        if neutral is None:
+
+        def loop() -> list[SSA]:
+            neutral = _identity(self.block)
+            if neutral is not None:
+                return em.for_loop(0, 1 << steps, [em.const(types[0], neutral)], body)
             with em.scope():
                 inits = [em.vec(c) for c in self.chunks(tuple(bits))]
-            start = 1
-        else:
-            inits, start = [em.const(types[0], neutral)], 0
+            return em.for_loop(1, 1 << steps, inits, body)
 
         def body(i: SSA, carried: list[SSA]) -> Sequence[SSA]:
             c = em.counter(i, steps)
@@ -116,7 +118,7 @@ class _Reduction:
             after = combine(self.low, self.block, [*before, *self.chunks(tuple(bits))], n)
             return [em.vec(c) for c in after]
 
-        results = em.for_loop(start, 1 << steps, inits, body)
+        results = versioned(self.low, wanted(self.low, self.op.operands), loop, types)
         for k in range(steps):
             bits[lo + k] = 0
         return [em.from_vec(n, t.elem, v) for t, v in zip(self.operands, results, strict=True)]
@@ -162,8 +164,12 @@ class _Reduction:
             if not ranges:
                 kept.append(chunks)
 
-        with em.scope():
-            em.nest(ranges, bits, body)
+        def nest() -> list[SSA]:
+            with em.scope():
+                em.nest(ranges, bits, body)
+            return []
+
+        versioned(self.low, wanted(self.low, op.operands) if ranges else (), nest)
         for k, (result, buffer) in enumerate(zip(op.results, buffers, strict=True)):
             self.low.env[result] = _with_register(em, buffer, kept[0][k] if kept else None)
 
