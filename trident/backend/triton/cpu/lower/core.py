@@ -102,6 +102,7 @@ class Emitter:
         self.storage = {"i1": self.i1, "i8": self.i8, "i16": self.i16, "i32": self.i32, "i64": self.i64, "f16": self.f16,
                         "bf16": self.i16, "f32": self.f32, "f64": self.f64, "ptr": self.ptr,
                         "f8E5M2": self.i8, "f8E4M3FN": self.i8}
+        self.no_wrap = ir.Attribute.parse("#arith.overflow<nsw, nuw>")  # of positions
         self._i32_attrs: dict[int, Any] = {}
         self.declared: dict[str, tuple[list[Any], Any]] = {}
         self.strings: dict[str, str] = {}
@@ -301,12 +302,12 @@ class Emitter:
             if first + length < width:
                 part = self.op("arith.andi", self.i32, part, self.const(self.i32, (1 << length) - 1))
             if position:
-                part = self.op("arith.shli", self.i32, part, self.const(self.i32, position))
-            total = part if total is None else self.op("arith.addi", self.i32, total, part)
+                part = self.op("arith.shli", self.i32, part, self.const(self.i32, position), overflowFlags=self.no_wrap)
+            total = part if total is None else self.op("arith.addi", self.i32, total, part, overflowFlags=self.no_wrap)
         constant = index.constant_part(bits)
         if total is None:
             return self.const(self.i32, constant)
-        return total if not constant else self.op("arith.addi", self.i32, total, self.const(self.i32, constant))
+        return total if not constant else self.op("arith.addi", self.i32, total, self.const(self.i32, constant), overflowFlags=self.no_wrap)
 
     def counter(self, value: SSA, width: int) -> int:
         """Register an i32 below 2**width as a loop counter."""
@@ -374,7 +375,10 @@ class Emitter:
         """Address of lane 0, the lanes' offsets in elements, their number, and whether they are consecutive."""
         lanes = len(index.lane_bits(bits))
         offsets = index.lane_offsets(bits, lanes)
-        pointer = self.gep(buffer.pointer, self.linear(bits), self.memory_type(buffer.elem))
+        # The constant part by itself: it becomes part of the instruction.
+        pointer = self.gep(buffer.pointer, self.linear(tuple(0 if b == 1 else b for b in bits)), self.memory_type(buffer.elem))
+        if constant := index.constant_part(bits):
+            pointer = self.gep(pointer, constant, self.memory_type(buffer.elem))
         return pointer, offsets, lanes, bool((offsets == np.arange(1 << lanes)).all())
 
     def _alignment(self, buffer: Buffer, lanes: int) -> Any:

@@ -4,7 +4,7 @@ Owns tt.dot: both operands are widened into row-major buffers, then blocks of ro
 registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the products of 16-bit floats
 are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner dimension.
 
-May import: core, floats, ttir, lowering (types only).
+May import: core, facts, floats, ttir, lowering (types only).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from trident.backend.triton.cpu.lower import floats
 from trident.backend.triton.cpu.lower.core import COUNTER, FLOATS, INTS, LANE, SSA, Buffer, Chunk, Tensor
+from trident.backend.triton.cpu.lower.facts import wanted
 from trident.backend.triton.cpu.lower.index import Bits, lane_bits
 from trident.backend.triton.cpu.ttir import Op
 
@@ -26,7 +27,7 @@ def _widened(low: Lowering, op: Op, position: int, elem: str) -> Buffer:
     em, value = low.em, op.operands[position]
     source = low.tensor(value)
     if source.elem == elem:
-        return low.in_memory(source, value.type.shape)
+        return low.in_memory(value)
 
     def emit(bits: Bits) -> Chunk:
         chunk = em.at(source, bits)
@@ -36,7 +37,7 @@ def _widened(low: Lowering, op: Op, position: int, elem: str) -> Buffer:
         wide = em.op("arith.extsi", em.vector_type(n, em.storage[elem]), em.vec(chunk))
         return em.from_vec(n, elem, wide)
 
-    made = low.to_memory(Tensor(source.bits, elem, emit), value.type.shape)
+    made = low.to_memory(Tensor(source.bits, elem, emit), value.type.shape, facts=wanted(low, [value]))
     assert made.buffer is not None
     return made.buffer
 
@@ -58,7 +59,7 @@ class _Dot:
         self.lanes = min(self.nb, self.em.lanes)
         rows = 3 if self.em.lanes >= 5 else 2
         self.rows = min(self.mb, rows)
-
+        self.unrolled = min(self.kb, 2)
 
     def run(self) -> None:
         em, op = self.em, self.op
@@ -85,22 +86,26 @@ class _Dot:
                  else em.vec(em.at(start, p)) for p in places]
 
         def step(i: SSA, carried: list[SSA]) -> Sequence[SSA]:
-            c = em.counter(i, self.kb)
-            inner = tuple(COUNTER * (c + 1) + b for b in range(self.kb))
-            b_vec = em.vec(em.read(right, (*column, *inner, *batch)))
-            out = []
-            for r, acc in zip(rows, carried, strict=True):
-                a = em.splat(em.read(left, (*inner, *r, *batch)).base, n)
-                if self.acc in FLOATS:
-                    out.append(em.op("math.fma", acc.type, a, b_vec, acc))
-                else:
-                    out.append(em.op("arith.addi", acc.type, acc, em.op("arith.muli", acc.type, a, b_vec)))
-            return out
+            c = em.counter(i, self.kb - self.unrolled)
+            outer = tuple(COUNTER * (c + 1) + b for b in range(self.kb - self.unrolled))
+            for k in range(1 << self.unrolled):
+                inner = (*((k >> b) & 1 for b in range(self.unrolled)), *outer)
+                b_vec = em.vec(em.read(right, (*column, *inner, *batch)))
+                carried = [self.multiply_add(em.splat(em.read(left, (*inner, *r, *batch)).base, n), b_vec, acc)
+                           for r, acc in zip(rows, carried, strict=True)]
+            return carried
 
-        sums = em.for_loop(0, self.k, inits, step)
+        sums = em.for_loop(0, self.k >> self.unrolled, inits, step)
         for place, value in zip(places, sums, strict=True):
             value = floats.convert(em, value, self.acc, self.out) if self.acc in FLOATS else value
             em.write(result, place, em.from_vec(n, self.out, value))
+
+
+    def multiply_add(self, a: SSA, b: SSA, acc: SSA) -> SSA:
+        em = self.em
+        if self.acc in FLOATS:
+            return em.op("math.fma", acc.type, a, b, acc)
+        return em.op("arith.addi", acc.type, acc, em.op("arith.muli", acc.type, a, b))
 
 
 def _dot(low: Lowering, op: Op) -> None:

@@ -107,11 +107,11 @@ class Lowering:
 
         facts.versioned(self, wanted if sum(d.bit_length() - 1 for d in shape) > self.em.lanes else (), loop)
 
-    def in_memory(self, defined: Defined, shape: Sequence[int]) -> Buffer:
+    def in_memory(self, value: Value) -> Buffer:
         """The buffer that holds a tensor, filled now if there is none."""
-        assert isinstance(defined, Tensor)
+        defined = self.tensor(value)
         if defined.buffer is None:
-            defined = self.to_memory(defined, shape)
+            defined = self.to_memory(defined, value.type.shape, facts=facts.wanted(self, [value]))
         assert defined.buffer is not None
         return defined.buffer
 

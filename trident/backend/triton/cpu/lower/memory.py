@@ -3,7 +3,7 @@
 Owns the choice of instruction for a chunk of addresses. What must hold: a lane whose mask is false touches no memory; atomics run
 lane by lane in order.
 
-May import: core, floats, ttir, lowering (types only).
+May import: core, facts, floats, ttir, lowering (types only).
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def gather(low: Lowering, op: Op) -> None:
     """tt.gather: elements of a tensor by index along one axis. An index out of range is wrapped: no memory is harmed."""
     em = low.em
     source_type, axis = op.operands[0].type, op.int_attr("axis")
-    source = low.in_memory(low.env[op.operands[0]], source_type.shape)
+    source = low.in_memory(op.operands[0])
     indices = low.env[op.operands[1]]
     from trident.backend.triton.cpu.lower import index
 
@@ -386,7 +386,7 @@ def gather(low: Lowering, op: Op) -> None:
         return em.from_vec(1 << lanes, source.elem, value)
 
     tensor = Tensor(op.result.type.bits, source.elem, emit)
-    low.env[op.result] = low.to_memory(tensor, op.result.type.shape)
+    low.env[op.result] = low.to_memory(tensor, op.result.type.shape, facts=wanted(low, op.operands[1:]))
 
 
 OPS = {"tt.load": load, "tt.store": store, "tt.atomic_rmw": atomic_rmw, "tt.atomic_cas": atomic_cas, "tt.gather": gather}

@@ -53,7 +53,7 @@ class Plan:
             if op.name in WRITES or any(o in self.writes for r in op.regions for b in r for o in b.ops):
                 self.writes.add(op)
             own = 0 if op.name in VIEWS else COSTS.get(op.name, 1)
-            total = own + sum(self.cost[v] for v in op.operands)
+            total = own + sum(self.cost[v] for v in op.operands if v.type.ranked)  # a scalar is computed once
             for result in op.results:
                 self.cost[result] = min(total, 1000) if is_pure(op) else 1
 
