@@ -1,7 +1,7 @@
 """Matrix products.
 
-Owns tt.dot: both operands are widened into row-major buffers, then blocks of rows by one vector of columns are accumulated in
-registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the products of 16-bit floats
+Owns tt.dot: both operands are widened into buffers, the right one in panels of a vector's width, then blocks of rows by one vector of
+columns are accumulated in registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the products of 16-bit floats
 are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner dimension.
 
 May import: core, facts, floats, ttir, lowering (types only).
@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING
 
 from trident.backend.triton.cpu.lower import floats
 from trident.backend.triton.cpu.lower.core import COUNTER, FLOATS, INTS, LANE, SSA, Buffer, Chunk, Tensor
-from trident.backend.triton.cpu.lower.facts import wanted
+from trident.backend.triton.cpu.lower.facts import versioned, wanted
 from trident.backend.triton.cpu.lower.index import Bits, lane_bits
-from trident.backend.triton.cpu.ttir import Op
+from trident.backend.triton.cpu.ttir import Op, Value
 
 if TYPE_CHECKING:
     from trident.backend.triton.cpu.lower.lowering import Lowering
 
 
-def _widened(low: Lowering, op: Op, position: int, elem: str) -> Buffer:
-    """The operand in memory, in the accumulator's type."""
-    em, value = low.em, op.operands[position]
-    source = low.tensor(value)
+def _wide(low: Lowering, value: Value, elem: str) -> Tensor:
+    """The operand in the accumulator's type."""
+    em, source = low.em, low.tensor(value)
     if source.elem == elem:
-        return low.in_memory(value)
+        return source
 
     def emit(bits: Bits) -> Chunk:
         chunk = em.at(source, bits)
@@ -37,9 +36,44 @@ def _widened(low: Lowering, op: Op, position: int, elem: str) -> Buffer:
         wide = em.op("arith.extsi", em.vector_type(n, em.storage[elem]), em.vec(chunk))
         return em.from_vec(n, elem, wide)
 
-    made = low.to_memory(Tensor(source.bits, elem, emit), value.type.shape, facts=wanted(low, [value]))
+    return Tensor(source.bits, elem, emit)
+
+
+def _rows(low: Lowering, value: Value, elem: str) -> Buffer:
+    """The operand in memory, row by row."""
+    if low.tensor(value).elem == elem:
+        return low.in_memory(value)
+    made = low.to_memory(_wide(low, value, elem), value.type.shape, facts=wanted(low, [value]))
     assert made.buffer is not None
     return made.buffer
+
+
+def _panels(low: Lowering, value: Value, elem: str, lanes: int) -> Buffer:
+    """The operand in memory, in panels: the first vector of every row, then the second one of every row, …
+
+    So what one tile reads lies together, in sets of the cache of its own, however long the rows are.
+    """
+    em, source = low.em, _wide(low, value, elem)
+    *_, k, n = value.type.shape
+    kb, nb = k.bit_length() - 1, n.bit_length() - 1
+    target = em.alloc(source.bits, elem)
+    ranges = [(kb + nb, source.bits - kb - nb), (nb, kb), (lanes, nb - lanes)]
+
+    def pack() -> list[SSA]:
+        def body(bits: Bits) -> None:
+            em.write(target, panel_bits(bits, lanes, nb, kb), em.at(source, bits))
+
+        with em.scope():
+            em.nest([(f, w) for f, w in ranges if w > 0], [LANE + b if b < lanes else 0 for b in range(source.bits)], body)
+        return []
+
+    versioned(low, wanted(low, [value]), pack)
+    return target
+
+
+def panel_bits(bits: Bits, lanes: int, nb: int, kb: int) -> Bits:
+    """Where a position of a matrix of 2**kb rows and 2**nb columns lies among its panels."""
+    return bits[:lanes] + bits[nb:nb + kb] + bits[lanes:nb] + bits[nb + kb:]
 
 
 class _Dot:
@@ -63,7 +97,7 @@ class _Dot:
 
     def run(self) -> None:
         em, op = self.em, self.op
-        left, right = _widened(self.low, op, 0, self.acc), _widened(self.low, op, 1, self.acc)
+        left, right = _rows(self.low, op.operands[0], self.acc), _panels(self.low, op.operands[1], self.acc, self.lanes)
         start = self.low.tensor(op.operands[2])
         target = self.low.targets.get(op)
         if target is not None and not start.sources.get(target, True):
@@ -90,7 +124,7 @@ class _Dot:
             outer = tuple(COUNTER * (c + 1) + b for b in range(self.kb - self.unrolled))
             for k in range(1 << self.unrolled):
                 inner = (*((k >> b) & 1 for b in range(self.unrolled)), *outer)
-                b_vec = em.vec(em.read(right, (*column, *inner, *batch)))
+                b_vec = em.vec(em.read(right, panel_bits((*column, *inner, *batch), self.lanes, self.nb, self.kb)))
                 carried = [self.multiply_add(em.splat(em.read(left, (*inner, *r, *batch)).base, n), b_vec, acc)
                            for r, acc in zip(rows, carried, strict=True)]
             return carried
