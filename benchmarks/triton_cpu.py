@@ -91,7 +91,8 @@ def _matmul(n: int, dtype: torch.dtype = torch.float32) -> Work:
     c, expected = torch.empty(n, n), torch.empty(n, n, dtype=dtype)
 
     def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        kernels.matmul[((n // 64) * (n // 64),)](a, b, c, n, n, n, n, 1, n, 1, n, 1, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP_M=8)
+        grid = ((n // 128) * (n // 128),)
+        kernels.matmul[grid](a, b, c, n, n, n, n, 1, n, 1, n, 1, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8)
         return c
 
     return Work(f"triton-cpu-matmul-{n}", f"matmul, {n}", lambda: torch.mm(a, b, out=expected), launch, (a, b, c), 1e-3)

@@ -155,7 +155,7 @@ def parse(text_or_module: str | ir.Module, *, name: str) -> llvm.ModuleRef:
 
 
 def optimise(module: llvm.ModuleRef, opt: int, *, vectorise: bool = True) -> None:
-    """Run LLVM's standard pipeline of level `opt` (0..3) over the module, with vectorisers and loop unrolling from level 2 on, if wanted."""
+    """Run LLVM's standard pipeline of level `opt` (0..3) over the module, vectorisers and unrolling included if wanted."""
     if opt <= 0:
         return
     options = llvm.create_pipeline_tuning_options(speed_level=opt)

@@ -1,8 +1,8 @@
 """Matrix products.
 
 Owns tt.dot: both operands are widened into buffers, the right one in panels of a vector's width, then blocks of rows by one vector of
-columns are accumulated in registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the products of 16-bit floats
-are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner dimension.
+columns are accumulated in registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the
+products of 16-bit floats are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner dimension.
 
 May import: core, facts, floats, ttir, lowering (types only).
 """

@@ -301,7 +301,8 @@ for _name in ("divsi", "divui", "remsi", "remui"):
     RULES[f"arith.{_name}"] = _division(f"arith.{_name}")
     COSTS[f"arith.{_name}"] = 12
 RULES |= {"arith.addi": _add_like("arith.addi", 1), "arith.subi": _add_like("arith.subi", -1), "arith.muli": _muli,
-          "arith.shli": _shli, "arith.cmpi": _cmpi, "arith.andi": _andi, "arith.select": _select, "math.absi": _absi, "tt.mulhiui": _mulhiui}
+          "arith.shli": _shli, "arith.cmpi": _cmpi, "arith.andi": _andi, "arith.select": _select, "math.absi": _absi,
+          "tt.mulhiui": _mulhiui}
 for _name in ("ctpop", "ctlz", "cttz"):
     RULES[f"math.{_name}"] = int_op(f"math.{_name}")
 

@@ -151,7 +151,7 @@ TRANSLATABLE = frozenset(f"llvm.{name}" for name in (
     "and or xor shl lshr ashr icmp fcmp select fadd fsub fmul fdiv frem fneg extractelement insertelement shufflevector extractvalue "
     "insertvalue atomicrmw cmpxchg unreachable freeze intr.masked.load intr.masked.store intr.masked.gather intr.masked.scatter "
     "intr.fma intr.fabs intr.sqrt intr.floor intr.ceil intr.trunc intr.round intr.roundeven intr.copysign intr.maxnum intr.minnum "
-    "intr.maximum intr.minimum intr.smax intr.smin intr.umax intr.umin intr.ctpop intr.ctlz intr.cttz intr.abs").split())
+    "intr.maximum intr.minimum intr.smax intr.smin intr.umax intr.umin intr.ctpop intr.ctlz intr.cttz intr.abs intr.prefetch").split())
 
 
 def _strings(em: Emitter, module: ir.Module) -> None:

@@ -68,6 +68,7 @@ def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: C
     vtype = em.vector_type(n, stype)
     if consecutive(pointer, elem):
         if mask is None:
+            _prefetch(em, op, pointer, elem)
             return em.from_vec(n, elem, em.op("llvm.load", vtype, pointer.base, alignment=_alignment(em, elem)))
         fill, lanes = em.vec(other) if other is not None else em.zero(vtype), em.vec(mask)
 
@@ -82,6 +83,15 @@ def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: C
         return em.from_vec(n, elem, when(em, _all_set(em, mask), [vtype], plain, masked)[0])
     value = em.gather(em.vec(pointer), None if mask is None else em.vec(mask), None if other is None else em.vec(other), n, stype)
     return em.from_vec(n, elem, value)
+
+
+def _prefetch(em: Emitter, op: Op, pointer: Chunk, elem: str) -> None:
+    """Ask for what lies one block further on: mostly the next program's, which so arrives while this one computes."""
+    kind = op.results[0].type
+    if len(kind.shape) == 1 and kind.numel >= 256 and pointer.n * SIZES[elem] >= 64:
+        zero = em.i32_attr(0)
+        address = em.gep(pointer.base, kind.numel * SIZES[elem], em.i8)
+        em.do("llvm.intr.prefetch", address, rw=zero, hint=em.i32_attr(3), cache=em.i32_attr(1))
 
 
 def _scalar_load(em: Emitter, stype: ir.Type, pointer: Chunk, mask: Chunk | None, other: Chunk | None, elem: str) -> SSA:

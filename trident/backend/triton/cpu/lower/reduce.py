@@ -101,26 +101,38 @@ class _Reduction:
         if steps == 0:
             return self.chunks(tuple(bits))
         types = [em.type_of(n, t.elem) for t in self.operands]
+        neutral = _identity(self.block)
+        # With a neutral element several sums run side by side: each waits for its own last addition only.
+        side = 0 if neutral is None else min(steps, 2)
 
-        def loop() -> list[SSA]:
-            neutral = _identity(self.block)
-            if neutral is not None:
-                return em.for_loop(0, 1 << steps, [em.const(types[0], neutral)], body)
-            with em.scope():
-                inits = [em.vec(c) for c in self.chunks(tuple(bits))]
-            return em.for_loop(1, 1 << steps, inits, body)
+        def chunks_at(i: SSA, part: int) -> list[Chunk]:
+            c = em.counter(i, steps - side)
+            here = list(bits)
+            for k in range(steps):
+                here[lo + k] = (part >> k) & 1 if k < side else COUNTER * (c + 1) + k - side
+            return self.chunks(tuple(here))
 
         def body(i: SSA, carried: list[SSA]) -> Sequence[SSA]:
-            c = em.counter(i, steps)
-            for k in range(steps):
-                bits[lo + k] = COUNTER * (c + 1) + k
-            before = [em.from_vec(n, t.elem, v) for t, v in zip(self.operands, carried, strict=True)]
-            after = combine(self.low, self.block, [*before, *self.chunks(tuple(bits))], n)
-            return [em.vec(c) for c in after]
+            out: list[SSA] = []
+            for part in range(1 << side):
+                mine = carried[part * len(types):(part + 1) * len(types)]
+                before = [em.from_vec(n, t.elem, v) for t, v in zip(self.operands, mine, strict=True)]
+                out += [em.vec(c) for c in combine(self.low, self.block, [*before, *chunks_at(i, part)], n)]
+            return out
+
+        def loop() -> list[SSA]:
+            if neutral is None:
+                with em.scope():
+                    inits = [em.vec(c) for c in self.chunks(tuple(bits))]
+                return em.for_loop(1, 1 << steps, inits, body)
+            sums = em.for_loop(0, 1 << steps - side, [em.const(types[0], neutral)] * (1 << side), body)
+            parts = [em.from_vec(n, self.operands[0].elem, value) for value in sums]
+            while len(parts) > 1:
+                half = len(parts) // 2
+                parts = [combine(self.low, self.block, [parts[k], parts[k + half]], n)[0] for k in range(half)]
+            return [em.vec(parts[0])]
 
         results = versioned(self.low, wanted(self.low, self.op.operands), loop, types)
-        for k in range(steps):
-            bits[lo + k] = 0
         return [em.from_vec(n, t.elem, v) for t, v in zip(self.operands, results, strict=True)]
 
     def fold_lanes(self, chunks: list[Chunk]) -> list[Chunk]:

@@ -72,34 +72,38 @@ class _F32:
     def from_bits(self, x: SSA) -> SSA:
         return self.f("arith.bitcast", x)
 
-    def pow2(self, n: SSA) -> SSA:
+    def clamp(self, x: SSA, low: float, high: float) -> SSA:
+        """Between two numbers; a NaN stays one. Written as the hardware's minimum and maximum are."""
+        x = self.select(self.less(self.k(high), x), self.k(high), x)
+        return self.select(self.less(x, self.k(low)), self.k(low), x)
+
+    def power(self, n: SSA) -> SSA:
         """2**n for an integer in the normal range."""
-        return self.from_bits(self.i("arith.shli", self.i("arith.addi", n, self.ki(127)), self.ki(23)))
+        return self.from_bits(self.i("arith.addi", self.i("arith.shli", n, self.ki(23)), self.ki(0x3F800000)))
 
-    def scale(self, y: SSA, n: SSA) -> SSA:
-        """y * 2**n, in two steps so that n may reach beyond the normal range; n is a whole f32."""
-        whole = self.i("arith.fptosi", n)
+    def scale(self, y: SSA, shifted: SSA) -> SSA:
+        """y * 2**n, in two steps so that n may reach beyond the normal range; `shifted` is MAGIC + n."""
+        whole = self.i("arith.subi", self.bits(shifted), self.ki(_MAGIC_BITS))
         half = self.i("arith.shrsi", whole, self.ki(1))
-        return self.mul(self.mul(y, self.pow2(half)), self.pow2(self.i("arith.subi", whole, half)))
+        return self.mul(self.mul(y, self.power(half)), self.power(self.i("arith.subi", whole, half)))
 
+
+# Added to a number that is not large, it leaves the nearest integer in the low bits of the sum.
+_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 
 def exp(em: Emitter, x: SSA) -> SSA:
     v = _F32(em, x)
-    high = v.k(88.72284)
-    clamped = v.f("arith.maximumf", v.f("arith.minimumf", x, high), v.k(-104.0))
-    # A NaN must not reach the conversion to int; it comes back through the final addition.
-    nan = v.less(x, x, UNO)
-    safe = v.select(nan, v.k(0.0), clamped)
-    n = v.f("math.roundeven", v.mul(safe, v.k(1.4426950408889634)))
-    r = v.fma(n, v.k(-0.693359375), safe)
+    # Beyond these the scaling overflows to infinity, or underflows to zero, by itself. A NaN comes through as the remainder.
+    x = v.clamp(x, -104.0, 89.0)
+    shifted = v.fma(x, v.k(1.4426950408889634), v.k(_MAGIC))
+    n = v.sub(shifted, v.k(_MAGIC))
+    r = v.fma(n, v.k(-0.693359375), x)
     r = v.fma(n, v.k(2.12194440e-4), r)
     y = v.add(v.fma(v.horner(r, _EXP), v.mul(r, r), r), v.k(1.0))
-    y = v.scale(y, n)
-    y = v.select(v.less(x, high, OGT), v.k(float("inf")), y)
-    return v.select(nan, x, y)
+    return v.scale(y, shifted)
 
 
 _EXP2 = (1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2, 2.402264791363012e-1,
@@ -108,13 +112,10 @@ _EXP2 = (1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550
 
 def exp2(em: Emitter, x: SSA) -> SSA:
     v = _F32(em, x)
-    nan = v.less(x, x, UNO)
-    clamped = v.f("arith.maximumf", v.f("arith.minimumf", x, v.k(128.0)), v.k(-151.0))
-    safe = v.select(nan, v.k(0.0), clamped)
-    n = v.f("math.roundeven", safe)
-    r = v.sub(safe, n)
-    y = v.scale(v.fma(v.horner(r, _EXP2), r, v.k(1.0)), n)
-    return v.select(nan, x, y)
+    x = v.clamp(x, -151.0, 129.0)
+    shifted = v.add(x, v.k(_MAGIC))
+    r = v.sub(x, v.sub(shifted, v.k(_MAGIC)))
+    return v.scale(v.fma(v.horner(r, _EXP2), r, v.k(1.0)), shifted)
 
 
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1,
