@@ -212,6 +212,13 @@ def _launch(run: Run, op: mlir.Operation, *values: Any) -> None:
         site.kernel[grid](**kwargs, **dict(site.options))
 
 
+def _replay(run: Run, op: mlir.Operation, *operands: object) -> object:
+    found = run.trace.replays[_attr(op, "site")].run(operands)
+    if isinstance(found, str):
+        raise _Leave(found)
+    return found[0] if len(op.results) == 1 else found
+
+
 def _scalar_type(dtype: torch.dtype) -> int:
     return ctypes.c_int8.from_address(id(dtype) + 16).value
 
@@ -320,7 +327,8 @@ _EXCEPTIONS: dict[str, Callable[..., object]] = {
 RULES: dict[str, Callable[..., object]] = {
     "carry": lambda run, op, value: value, "loop": lambda run, op: None, "back": _back,
     "constant": _constant, "state": _state, "guard": _guard, "pin": _pin, "exit": _exit, "cell_get": _cell_get,
-    "cell_set": _cell_set, "call": _call, "call_raises": _call_raises, "launch": _launch, "add_traceback": _add_traceback, **_EXCEPTIONS,
+    "cell_set": _cell_set, "call": _call, "call_raises": _call_raises, "launch": _launch, "replay": _replay,
+    "add_traceback": _add_traceback, **_EXCEPTIONS,
     **_OBJECT, **_TENSOR, **_ENVIRONMENT, **_ARITHMETIC,
 }
 

@@ -18,6 +18,7 @@ from trident.ir.trace import (
     Pin,
     PinKind,
     Recipe,
+    Replay,
     Slot,
     Snapshot,
     Trace,
@@ -25,4 +26,4 @@ from trident.ir.trace import (
 )
 
 __all__ = ["NULL", "Arrival", "Build", "Frame", "FrameState", "GuardInfo", "Known", "LaunchParam", "LaunchSite", "OpaqueCall", "Pin",
-           "PinKind", "Recipe", "Slot", "Snapshot", "Trace", "TraceBuilder", "rebuild"]
+           "PinKind", "Recipe", "Replay", "Slot", "Snapshot", "Trace", "TraceBuilder", "rebuild"]

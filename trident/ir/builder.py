@@ -20,7 +20,7 @@ from torch_mlir.dialects import func
 
 from trident.ir.dialect import context, kind_of, type_of
 from trident.ir.ops import BY_NAME, JUMP, Effect
-from trident.ir.trace import GuardInfo, LaunchSite, OpaqueCall, Pin, Snapshot, Trace
+from trident.ir.trace import GuardInfo, LaunchSite, OpaqueCall, Pin, Replay, Snapshot, Trace
 
 # Registered operators that the torch dialect's own canonicalization replaces by others, drops, or (any.dims) crashes on: they are
 # written as `torch.operator`, which no pass looks into. A test runs the canonicalizer on every registered operator.
@@ -322,6 +322,23 @@ class TraceBuilder:
         """`trident.launch`: grid are three ints."""
         self.trace.launches.append(site)
         self.op("launch", values=[*grid, *args], site=len(self.trace.launches) - 1)
+
+    def replay(self, operands: Sequence[ir.Value], results: builtins.int, site: Replay) -> Sequence[ir.Value]:
+        """`trident.replay`: the tensors that it gives."""
+        self.trace.replays.append(site)
+        packed = [self.pack(value) for value in operands]
+        with self._ctx:
+            attributes = {"site": self._attribute(len(self.trace.replays) - 1)}
+        return self._create("trident.replay", packed, [type_of("tensor")] * results, attributes)
+
+    def copy(self, op: ir.Operation, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """An op of another trace whose tables this one shares, with other operands."""
+        with self._ctx, self._at:
+            made = op.clone()
+            self._placed(made)
+        for n, operand in enumerate(operands):
+            made.operands[n] = operand
+        return list(made.results)
 
     def ret(self, value: ir.Value) -> Trace:
         """Finish the trace: return an object."""

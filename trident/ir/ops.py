@@ -50,7 +50,7 @@ class OpSpec:
     """One row of the table.
 
     operands/results: keys of `TYPES`, or `any` (each `any` stands for itself). An operand `values*` is a variadic group
-    of `value`. attrs: attribute names that must be present.
+    of `value`, a result `tensors*` one of `tensor`. attrs: attribute names that must be present.
     """
 
     name: str
@@ -193,6 +193,11 @@ OPS: tuple[OpSpec, ...] = (
     # kernels
     _row("launch", "values*", "", "site", O,
          "launches Trace.launches[site]; the operands are grid x, y, z and then the run-time arguments", raises=True),
+    # graphs
+    _row("replay", "values*", "tensors*", "site", O,
+         "replays a graph of Trace.replays[site], which stands for all operators and launches of a root trace: the operands are the "
+         "tensors and run-time numbers that these take, the results the tensors that they give. Nothing has happened where it exits",
+         exits=True, raises=True),
     # operator results
     _row("list_size", "tensors", "int", "", P, "number of tensors in an operator's list result"),
     _row("list_get", "tensors", "tensor", "item", P, "a tensor of an operator's list result, 0 <= item < size guarded before"),

@@ -9,11 +9,11 @@ May import: torch_mlir, ir.ops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 from torch_mlir import ir
 
@@ -194,6 +194,17 @@ class LaunchSite:
     line: int
 
 
+# ------------------------------------------------------------------------------------------------------------- replays
+
+
+class Replay(Protocol):
+    """What a `trident.replay` has for its site: graphs, of which one may fit the operands of this call."""
+
+    def run(self, operands: Sequence[Any]) -> Sequence[Any] | str:
+        """Replay it: its results, or why none fits."""
+        ...
+
+
 # --------------------------------------------------------------------------------------------------------------- trace
 
 
@@ -227,6 +238,7 @@ class Trace:
     guards: list[GuardInfo] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     launches: list[LaunchSite] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
     opaque_calls: list[OpaqueCall] = field(default_factory=list)
     native_calls: list[OpaqueCall] = field(default_factory=list)
     parent: Snapshot | None = None

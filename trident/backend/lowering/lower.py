@@ -8,7 +8,7 @@ May import: ir, lowering.*, native.runtime, native.torch_layouts.
 from __future__ import annotations
 
 # Importing the families registers their rules.
-from trident.backend.lowering import arithmetic, aten, exceptions, guards, kernels, loops, metadata, objects, python  # noqa: F401
+from trident.backend.lowering import arithmetic, aten, exceptions, guards, kernels, loops, metadata, objects, python, replay  # noqa: F401
 from trident.backend.lowering.analysis import read
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.rules import rule_of

@@ -164,6 +164,11 @@ def thread_keys() -> int:
     return guard[0]
 
 
+def autograd_state() -> int:
+    """Address of this thread's c10::AutogradState."""
+    return int(_function(AUTOGRAD_STATE, ctypes.c_void_p)())
+
+
 def _excluded(torch: Any) -> int:
     tls = thread_keys()
     default = _raw(torch._C._dispatch_tls_local_exclude_set())
