@@ -34,15 +34,16 @@ from trident.capture import reaches_tensors
 from trident.errors import TridentError
 from trident.frontend.loops import Onward
 from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, describe_fault
-from trident.ir import PinKind, Snapshot, Trace, rebuild
+from trident.ir import Snapshot, Trace, rebuild
 from trident.ir.ops import JUMP
-from trident.ir.pins import holds
 from trident.misses import Misses
 from trident.options import Options
+from trident.patience import Patience, Way, further
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
 from trident.resuming import continue_frames
 from trident.shadow import Shadow, ShadowError
 from trident.strangers import Strangers
+from trident.varying import Varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,7 @@ class Specialization:
     program: HostProgram
     timing: Timing
     identified: dict[Any, object] = field(default_factory=dict)  # number of an argument -> the object that it must be
+    way: Way = ()  # that leads there
 
 
 _LOOKS = 3
@@ -127,7 +129,8 @@ class Entry:
         self._scm: SCM | None = None
         self._lock = threading.RLock()  # held while it is dropped with all that goes with it, and while something is added to that
         self._visitors: set[object] = set()  # a miss's handling each, which may run programs by itself
-        self._patience: dict[ExitSite, int] = {}  # exits without a bridge after a recording -> how often they are taken till the next
+        self._patience = Patience(options)
+        self._varying = Varying(options.demoted)
         _all.add(self)
 
     # ------------------------------------------------------------------------------------------------------------ miss
@@ -275,8 +278,7 @@ class Entry:
         self.specializations = [s for s in self.specializations if id(s.program) not in gone]
         for header in self.options.loops.values():
             header.targets = [target for target in header.targets if id(target.program) not in gone]
-        exits = {site for other in dropped for site in other.exits}
-        self._patience = {site: taken for site, taken in self._patience.items() if site not in exits}
+        self._patience.drop({site for other in dropped for site in other.exits})
         log.write("record", f"{self.name}: the specialization that was used least makes room")
         return program
 
@@ -303,18 +305,12 @@ class Entry:
         roots = self.roots
         kinds = self.misses.note([specialization.trace for specialization in roots], arguments)
         for specialization in roots:
-            self._demote(specialization)
+            self._varying.note_miss(specialization.trace)
         self.strangers = self.strangers + 1 if kinds == {"identity"} and self.cell.hits == self.hits_seen else 0
         self.hits_seen = self.cell.hits
 
-    def _demote(self, specialization: Specialization) -> None:
-        """A pinned number that varies is read at run time from now on."""
-        for pin in specialization.trace.pins:
-            if pin.kind is PinKind.DICT and type(pin.expected) in (int, float) and not holds(pin):
-                self.options.demoted.add((id(pin.owner), pin.key))
-
     def _finish(self, call: UsersCall, outcome: Outcome, start: float, scm: SCM, publish: Callable[[Trace], HostProgram], *,
-                bridge: bool = False) -> None:
+                bridge: bool = False, way: Way = ()) -> None:
         """Compile and publish what was recorded, in the SCM that there was when the recording began. A call that has come to a loop goes
         on there."""
         record_ms = (time.perf_counter() - start) * 1e3
@@ -337,7 +333,7 @@ class Entry:
             else:
                 self.failed = 1
         elif outcome.trace is not None:
-            program, complaint = self._compile(outcome, outcome.trace, record_ms, scm, publish)
+            program, complaint = self._compile(outcome, outcome.trace, record_ms, scm, publish, way)
         call.complaint = call.complaint or complaint
         if outcome.onward is not None and program is not None:
             self._go_on(call, outcome.onward, program, scm)
@@ -367,7 +363,7 @@ class Entry:
 
         start = time.perf_counter()
         recorder = begin_bridge(target.snapshot, onward.values, services, self.options, loop=target)
-        self._finish(call, self._execute(call, recorder, onward.values), start, scm, publish, bridge=True)
+        self._finish(call, self._execute(call, recorder, onward.values), start, scm, publish, bridge=True, way=self._way_to(site))
 
     def _opaque_complaint(self, trace: Trace) -> StrictError | None:
         """What a strict function raises for a trace with opaque calls."""
@@ -377,8 +373,8 @@ class Entry:
         return StrictError(f"{self.name}: {call.callee} is called opaquely ({call.reason})\n  at {call.file}:{call.line}\n"
                            "  strict=True allows no opaque calls: rewrite that line, or drop strict=True")
 
-    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, scm: SCM, publish: Callable[[Trace], HostProgram]
-                 ) -> tuple[HostProgram | None, StrictError | None]:
+    def _compile(self, outcome: Outcome, trace: Trace, record_ms: float, scm: SCM, publish: Callable[[Trace], HostProgram],
+                 way: Way) -> tuple[HostProgram | None, StrictError | None]:
         if (complaint := self._opaque_complaint(trace)) is not None:
             return None, complaint
         label = f"{self.function.__name__}.{len(self.specializations)}"
@@ -403,7 +399,7 @@ class Entry:
         self.failed = self.raised = 0
         self._unpublished = {}, 0
         self.cell.flags &= ~LEFT  # calls of the function's callable had tensors
-        made = Specialization(trace, program, timing, outcome.identified)
+        made = Specialization(trace, program, timing, outcome.identified, further(way, trace))
         with self._lock:
             if self._scm is scm:
                 self.specializations.append(made)
@@ -463,24 +459,28 @@ class Entry:
         self.side_exits += 1
         if log.on("exits"):
             log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {describe_error(error)}' if error else ''}")
-        # A loop is left at the latest when it is over: what comes then is the rest of the function.
-        threshold = max(1 if site.trace.loops else self.options.bridge_threshold, self._patience.get(site, 0))
-        if error is not None or site.taken < threshold or self.retired or self._bridges >= self.options.max_bridges:
+        way = self._way_to(site)
+        if error is not None or self.retired or self._bridges >= self.options.max_bridges or not self._patience.enough(site, way):
             return
         if not _recording.acquire(blocking=False):
             return
         try:
             scm = self._current()
-            if scm is None or not scm.has(site):  # it has been dropped: what is left here must not come to programs of another one
+            program = scm.left_at(site) if scm is not None else None
+            if scm is None or program is None:  # it has been dropped: what is left here must not come to programs of another one
                 return
+            self._varying.note_exit(program, site)
             start = time.perf_counter()
             recorder = begin_bridge(site.snapshot, values, services, self.options)
             outcome = self._execute(call, recorder, values)
-            if outcome.abort is not None:  # what raises from here on is tried ever more seldom
-                self._patience[site] = 2 * site.taken + 1
-            self._finish(call, outcome, start, scm, lambda trace: scm.attach_bridge(site, trace), bridge=True)
+            if outcome.abort is not None:
+                self._patience.failed(site)
+            self._finish(call, outcome, start, scm, lambda trace: scm.attach_bridge(site, trace), bridge=True, way=way)
         finally:
             _recording.release()
+
+    def _way_to(self, site: ExitSite) -> Way:
+        return next((s.way for s in self.specializations if s.trace is site.trace), ())
 
     @property
     def _bridges(self) -> int:
@@ -510,7 +510,7 @@ class Entry:
         self.aborts.clear()
         self.misses.clear()
         self.crowded, self.evicted = "", 0
-        self.options.demoted.clear()
+        self._varying.clear()
         self.others.clear()
         self.failed = self.skip = self.raised = self.strangers = self.side_exits = self.without_tensors = 0
         self.retired = ""

@@ -438,7 +438,7 @@ def test_pins_of_one_owner_share_an_entry_and_failures_are_counted() -> None:
     assert n(1) == 1
     owner["k7"] = 0
     assert n(1) is MISS and n(1) is MISS
-    assert (pins[7].info, 2) in n.program.pin_failures()
+    assert (pins[7], 2) in n.program.pin_failures()
 
 
 def test_the_fast_path_is_one_word() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from trident.backend.native import dict_versions, frame, pin_layout
 from trident.backend.native.frame import NEVER, SlowKind
-from trident.ir.trace import NULL, GuardInfo, Pin, PinKind
+from trident.ir.trace import NULL, Pin, PinKind
 
 _WORD: Final = 0xFFFFFFFFFFFFFFFF
 
@@ -109,8 +109,8 @@ class PinTable:
             case _:
                 raise NotImplementedError(f"no native check for pins of kind {pin.kind}")
 
-    def failures(self) -> list[tuple[GuardInfo, int]]:
-        """How often each entry was the first one of its check that did not hold: the guard info of its pins and a count."""
+    def failures(self) -> list[tuple[Pin, int]]:
+        """How often each entry was the first one of its check that did not hold: its pins and a count."""
         start = frame.PINS_START + self.count * frame.PIN_SIZE + frame.PIN_FAILURES
         counts = [int(self._table[(start + n * frame.PIN_MORE_SIZE) // 8]) for n in range(self.count)]
-        return [(pin.info, count) for pins, count in zip(self._owners, counts, strict=True) if count for pin in pins]
+        return [(pin, count) for pins, count in zip(self._owners, counts, strict=True) if count for pin in pins]

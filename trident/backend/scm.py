@@ -26,7 +26,7 @@ from trident.backend.native import engine, frame
 from trident.backend.native.fast import compile_fast
 from trident.backend.pins import PinTable
 from trident.backend.selection import Selection, Test, tests_of
-from trident.ir.trace import GuardInfo, Trace
+from trident.ir.trace import Pin, Trace
 
 Handler = Callable[[ExitSite, list[object], BaseException | None], object]
 """handler(site, values, error): goes on after a side exit, and may empty the list. Its result is the call's result, or a
@@ -125,8 +125,8 @@ class HostProgram:
         """The machine code as text."""
         return engine.assembly(self._text, opt=0, name=self._compiled.name)
 
-    def pin_failures(self) -> list[tuple[GuardInfo, int]]:
-        """The pins that failed, with how often."""
+    def pin_failures(self) -> list[tuple[Pin, int]]:
+        """The pins of entries that failed, with how often."""
         return [failure for table in self._pins for failure in table.failures()]
 
     def launch_reasons(self) -> list[str]:
@@ -158,9 +158,9 @@ class SCM:
         self.closed = False
         self._lock = threading.RLock()
 
-    def has(self, site: ExitSite) -> bool:
-        """Whether a way out is one of these programs'."""
-        return any(program.trace is site.trace for program in self.programs)
+    def left_at(self, site: ExitSite) -> HostProgram | None:
+        """The program that a way out is one of; None if it is none of these."""
+        return next((program for program in self.programs if program.trace is site.trace), None)
 
     @contextmanager
     def _open(self, program: HostProgram) -> Iterator[None]:

@@ -98,8 +98,15 @@ class Heap(Lifetimes, Guarding):
         self.guard(builder.op("dict_has", held, index=index), present, "key", f"{text} {'exists' if present else 'does not exist'}")
         if not present:
             return NULL
-        value = Traced(dict.__getitem__(owner, key), builder.op("dict_item", held, index=index), text)
+        value = self._varying(dict.__getitem__(owner, key), builder.op("dict_item", held, index=index), text, (id(owner), key))
         self._forward[(id(owner), key)] = value
+        return value
+
+    def _varying(self, obj: object, ssa: Any, text: str, place: tuple[int, str]) -> Traced:
+        """A value that is read when the trace runs; where it has turned out to vary it is taken for another object each time."""
+        value = Traced(obj, ssa, text)
+        if place in self.demoted:
+            value.facts["fresh"] = True
         return value
 
     def note_store(self, owner: dict[Any, Any] | list[Any] | types.CellType, key: str, value: Entry, pin_kind: PinKind) -> None:
@@ -189,6 +196,13 @@ class Heap(Lifetimes, Guarding):
         """Whether a constant list's items must be read when the trace runs."""
         return (id(owner), "") in self.demoted or (id(owner), "") in self._stored
 
+    def dynamic_list(self, value: Const) -> Traced:
+        """A constant list whose items are read when the trace runs."""
+        text = self.name_of(value)
+        made = self._varying(value.obj, self.builder.constant(value.obj), text, (id(value.obj), ""))
+        made.known_type = list
+        return made
+
     def list_items(self, owner: list[Any], text: str) -> list[Value]:
         """The items of a constant list that is not dynamic."""
         self.pin(PinKind.LIST, owner, "", tuple(owner), f"items of {text or 'a list'}")
@@ -206,7 +220,7 @@ class Heap(Lifetimes, Guarding):
             except ValueError:
                 raise Leave("raised", f"{text} is not set") from None
             self.may_exit()
-            value = Traced(obj, self.builder.op("cell_get", self.builder.constant(cell)), text)
+            value = self._varying(obj, self.builder.op("cell_get", self.builder.constant(cell)), text, place)
             self._forward[place] = value
             return value
         known = self._constants.get(place)

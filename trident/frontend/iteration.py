@@ -161,7 +161,7 @@ def _items_of_constant(rec: Recorder, value: Const, obj: Any) -> list[Value] | N
     if type(obj) is list and not rec.list_is_dynamic(obj):
         return rec.list_items(obj, name)
     if type(obj) is list:
-        return known_items(rec, Traced(obj, rec.builder.constant(obj), name, list))
+        return known_items(rec, rec.dynamic_list(value))
     if type(obj) in (dict, OrderedDict):
         return [Const(key) for key, _ in rec.dict_items(obj, name)]
     return None
@@ -481,7 +481,7 @@ def _convert_sequence(rec: Recorder, iterator: Virtual) -> Value:
         iterator.items, iterator.state = [position, stop], {"how": "count", "pos": 0, "stride": step}
     else:
         if type(source) is Const:
-            source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
+            source = rec.dynamic_list(source)
         iterator.items, iterator.state = [position, source], {"how": "at", "pos": 0}
     return position
 
@@ -515,7 +515,7 @@ def _sequence_item(rec: Recorder, source: Value, pos: int) -> Any:
     if type(source) is Const and type(obj) in _PLAIN_SEQUENCES:
         return Const(obj[pos], f"{rec.name_of(source)}[{pos}]") if pos < len(obj) else END
     if type(source) is Const and type(obj) is list and rec.list_is_dynamic(obj):
-        source = Traced(obj, rec.builder.constant(obj), rec.name_of(source), list)
+        source = rec.dynamic_list(source)
     if type(source) is Traced and type(obj) is set:
         rec.abort("unsupported", "a set that something else has got while it is iterated over")
     if type(source) is Traced and type(obj) is not dict:

@@ -34,13 +34,14 @@ class _Writing:
         self.objects: list[object] | None = None  # those of the operands, where they are wanted (a kept one would keep them alive)
         self.operands: list[mlir.Value] = []
         self.types: list[type | None] = []
+        self.fresh: set[int] = set()  # operands that calls have made
         self.made: dict[int, Recipe] = {}
         self.frames: list[FrameState] = []
 
     def copy(self) -> _Writing:
         other = _Writing(self.equal_to, self.chunker)
         other.operands, other.types = self.operands[:], self.types[:]
-        other.made, other.frames = dict(self.made), self.frames[:]
+        other.made, other.frames, other.fresh = dict(self.made), self.frames[:], set(self.fresh)
         return other
 
     def slot(self, ssa: mlir.Value, known: type | None, obj: object) -> Slot:
@@ -69,6 +70,8 @@ class _Writing:
                 return Known(constant.obj)
             # A number that has been an object stays that object.
             ssa = value.ssa if value.boxed is None or value.kind == "tensor" else value.boxed
+            if value.facts.get("fresh"):
+                self.fresh.add(len(self.operands))
             return self.slot(ssa, _reliable_type(value), value.obj)
         assert type(value) is Virtual
         if value.kind == "generator" and value.escaped is None and value.state.get("stopped"):
@@ -135,7 +138,7 @@ class SnapshotWriter:
 
     def _finished(self, writing: _Writing) -> Snapshot:
         builder = self._recorder.builder
-        return Snapshot(tuple(writing.frames), builder.line, builder.file, tuple(writing.types))
+        return Snapshot(tuple(writing.frames), builder.line, builder.file, tuple(writing.types), frozenset(writing.fresh))
 
     def _outer_frames(self, frames: list[RecordedFrame]) -> _Writing:
         """What has been collected for the frames that wait for a callee; reused while they wait for the same call."""
@@ -180,6 +183,7 @@ class Reviver:
         self._values, self._args, self._builder = values, builder.args if loop is None else loop.values, builder
         self._unboxed = {} if loop is None else loop.unboxed
         self._types: Any = snapshot.types or (None,) * len(values)
+        self._fresh = snapshot.fresh
         self._made: dict[int, Value] = {}
         self._slots: dict[int, Traced] = {}
 
@@ -206,6 +210,8 @@ class Reviver:
             value.facts["argument"] = value.facts["owned"] = True
             if value.known_type is int:
                 value.facts["fits"] = True
+            if index in self._fresh:
+                value.facts["fresh"] = True
             value.unboxed.update(self._unboxed.get(index, ()))
             self._slots[index] = value
         return self._slots[index]

@@ -87,7 +87,7 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
     if type(a) is Traced and type(obj) is list and type(index.obj) is int and type(index) is Const:
         return _list_item(rec, a, index.obj)
     if type(a) is Const and type(obj) is list and rec.list_is_dynamic(obj):
-        return _sequence_subscript(rec, Traced(obj, rec.builder.constant(obj), rec.name_of(a), list), index)
+        return _sequence_subscript(rec, rec.dynamic_list(a), index)
     items = iteration.known_items(rec, a)
     if items is None or type(index.obj) is slice and not all(_is_plain_index(part) for part in slice_parts(index.obj)):
         return NotModelled
@@ -108,7 +108,7 @@ def _sequence_subscript(rec: Recorder, a: Value, index: Value) -> Any:
 
 
 def _list_item(rec: Recorder, a: Traced, where: int) -> Any:
-    """One item of a traced list: only that the index is in range is guarded (for a negative one, the length)."""
+    """One item of a traced list: only that the index is in range is guarded."""
     obj: Any = a.obj
     if not -len(obj) <= where < len(obj):
         rec.abort("raised", "index out of range")
@@ -118,9 +118,9 @@ def _list_item(rec: Recorder, a: Traced, where: int) -> Any:
         cond = rec.builder.op("lt_int", rec.builder.int(where), counted)
         rec.guard(cond, True, "length", f"{where} < len({rec.name_of(a)})")
         return iteration.load_item(rec, a, where)
-    cond = rec.builder.op("eq_int", counted, rec.builder.int(len(obj)))
-    rec.guard(cond, True, "length", f"len({rec.name_of(a)}) == {len(obj)}")
-    return iteration.load_item(rec, a, where + len(obj))
+    at = rec.op("add_int", counted, rec.builder.int(where))
+    rec.guard(rec.builder.op("lt_int", rec.builder.int(-1), at), True, "length", f"len({rec.name_of(a)}) >= {-where}")
+    return rec.inherit(Traced(obj[where], rec.op("list_at", a.ssa, at)), a)
 
 
 def _find_key(rec: Recorder, a: Virtual, key: object) -> int:

@@ -107,13 +107,15 @@ class Snapshot:
     """Frames from the outermost to the innermost.
 
     types: per operand of the state, the exact type that the trace has established for it (for an int also that it fits
-    int64), None where it has not: a bridge need not guard these again.
+    int64), None where it has not: a bridge need not guard these again. fresh: the operands that calls of the trace have made, and
+    that are likely to be other objects next time.
     """
 
     frames: tuple[FrameState, ...]
     line: int
     file: str
     types: tuple[type | None, ...] = ()
+    fresh: frozenset[int] = frozenset()
 
 
 # ------------------------------------------------------------------------------------------------------------- guards

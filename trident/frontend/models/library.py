@@ -14,6 +14,7 @@ import functools
 import inspect
 import os
 import types
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -222,6 +223,16 @@ def _signature(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     return Const(made)
 
 
+# ----------------------------------------------------------------------------------------------------- weak references
+def _dereference(rec: Recorder, callee: Value, args: Args, kwargs: Kwargs) -> Answer:
+    """The call of a weak reference: C code only, what it gives may be another object each time."""
+    if type(callee.obj) is not weakref.ReferenceType or args or kwargs:
+        return NotModelled
+    if type(callee) is Traced:
+        rec.type_of(callee)
+    return rec.write_call(weakref.ReferenceType.__call__, [callee], "what a weak reference refers to")
+
+
 # ------------------------------------------------------------------------------------------------------------- warnings
 def _warn(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
     """`warnings.warn` where the frame that it names is one of the recording: `warn_explicit` of that frame's line."""
@@ -290,6 +301,8 @@ def register(registry: Registry) -> None:
     registry.hook_type(functools._lru_cache_wrapper)
     registry.hook("call", lambda rec, callee, args, kwargs:
                   _cached(rec, callee, args, kwargs) if type(callee.obj) is functools._lru_cache_wrapper else NotModelled)
+    registry.hook_type(weakref.ReferenceType)
+    registry.hook("call", _dereference)
     registry.function(inspect.signature, _signature)
     registry.function(_warnings.warn, _warn)
     for found in _dummies():
