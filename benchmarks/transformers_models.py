@@ -37,6 +37,9 @@ _GROUPED: dict[str, Any] = {**_SMALL, "intermediate_size": 48, "num_key_value_he
 _SEQ2SEQ: dict[str, Any] = {"vocab_size": VOCABULARY, "pad_token_id": 0, "decoder_start_token_id": 1, "eos_token_id": None}
 
 
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """How one model is made: `kind` is decoder, encoder, seq2seq, speech, vision or state-space."""
@@ -46,10 +49,13 @@ class Architecture:
     config: str
     options: dict[str, Any]
 
-    def build(self, attention: str) -> torch.nn.Module:
-        """The model with random weights of a fixed seed."""
+    def build(self, attention: str, layers: int = 0) -> torch.nn.Module:
+        """The model with random weights of a fixed seed. layers: how many, where it is not as many as `options` say."""
         torch.manual_seed(0)
-        config = getattr(transformers, self.config)(**self.options)
+        options: dict[str, Any] = {name: layers if layers and name in _LAYERS else given for name, given in self.options.items()}
+        if layers and "layer_types" in options:
+            options["layer_types"] = [options["layer_types"][n % 2] for n in range(layers)]
+        config = getattr(transformers, self.config)(**options)
         return getattr(transformers, self.model)._from_config(config, attn_implementation=attention).eval()  # type: ignore[no-any-return]
 
 
@@ -93,6 +99,7 @@ _STEPS: dict[str, tuple[str, ...]] = {
     "vision": ("forward",),
     "state-space": ("forward", "decode, dynamic cache", "generate, greedy", "generate, sampled", *_HOOKED),
 }
+GENERATING = tuple(name for name, made in ARCHITECTURES.items() if "generate, greedy" in _STEPS[made.kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ def session(case: Case, model: Any, length: int, seed: int = 0) -> Step:
     """A session of a case on sequences of `length`; `model` computes what comes before the first step."""
     generator = torch.Generator().manual_seed(100 * length + seed)
     if case.generates:
-        return _generate(case, length, generator)
+        return generation(case, length, generator)
     if case.step == "forward":
         return _forward(case, length, generator)
     made: Callable[..., Step] = _decode_after_encoder if case.architecture.kind in ("seq2seq", "speech") else _decode
@@ -219,12 +226,18 @@ def _decode_after_encoder(case: Case, model: Any, length: int, generator: torch.
     return lambda called: called(decoder_input_ids=_tokens(generator, case.batch, 1), **fixed)
 
 
-def _generate(case: Case, length: int, generator: torch.Generator) -> Step:
-    inputs = _inputs(case, length, generator)
+NEW_TOKENS = 8
+
+
+def generation(
+    case: Case, length: int, generator: torch.Generator, tokens: int = NEW_TOKENS, device: torch.device | str = "cpu"
+) -> Step:
+    """A whole `generate` of so many new tokens, the same one each time."""
+    inputs = {name: made.to(device) for name, made in _inputs(case, length, generator).items()}
     inputs.pop("decoder_input_ids", None)
     how: dict[str, Any] = {
-        "max_new_tokens": NEW_TOKENS,
-        "min_new_tokens": NEW_TOKENS,
+        "max_new_tokens": tokens,
+        "min_new_tokens": tokens,
         "do_sample": "sampled" in case.step,
         "return_dict_in_generate": True,
         "output_logits": True,
@@ -239,6 +252,3 @@ def _generate(case: Case, length: int, generator: torch.Generator) -> Step:
         return model.generate(**inputs, **how)
 
     return step
-
-
-NEW_TOKENS = 8

@@ -2,9 +2,10 @@
 
 Owns the rule. A frame is looked at once per code object: user and library functions are candidates; the standard library's, torch's,
 Triton's and Trident's own are not, nor are generators, coroutines, class bodies and module bodies. A candidate is captured when
-a tensor or an nn.Module is among its arguments (so code without tensors is left alone).
+a tensor or an nn.Module is among its arguments (so code without tensors is left alone), and stays captured while that pays: its traces
+have tensor operations, and its hits make up for its recordings (`Account`).
 
-May import: torch, the standard library.
+May import: ir, torch, the standard library.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from __future__ import annotations
 import inspect
 import os
 import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
 from types import CodeType, FunctionType
+from typing import Final
 
 import torch
+
+from trident.ir import Trace
 
 _NEVER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _FOREIGN = ("torch", "triton", "trident", "torch_mlir", "llvmlite", "_pytest", "pluggy", "pytest")
@@ -48,3 +54,28 @@ def reaches_tensors(bound: tuple[object, ...]) -> bool:
         if any(isinstance(part, torch.Tensor | torch.nn.Module) for part in parts):
             return True
     return False
+
+
+FREE_RECORDINGS: Final = 16
+HITS_PER_RECORDING: Final = 32
+IDLE: Final = 2  # traces without tensor operations after which a function is left
+
+
+@dataclass(slots=True)
+class Account:
+    """Recordings of a function that only the hook has captured: some are free, others are earned by hits.
+
+    Nobody has asked for this very function, so one that is recorded again and again (each call brings new objects) is not to cost
+    more than it gains."""
+
+    recordings: int = 0
+    idle: int = 0  # traces so far that were not what the hook is for
+
+    def allows(self, hits: int) -> bool:
+        """Whether another recording is due to a function with so many hits in all."""
+        return self.recordings < FREE_RECORDINGS + hits // HITS_PER_RECORDING
+
+
+def idle(traces: Iterable[Trace]) -> bool:
+    """Whether the traces of a function are not what the hook is for: there is no tensor operation in them."""
+    return not any(trace.operators or trace.launches for trace in traces)

@@ -53,7 +53,7 @@ def _taken_over(function: FunctionType, options: Options) -> Entry | None:
         return None
     if entry.serves_others or entry.retired:
         return None
-    entry.captured = False
+    entry.captured = None
     return _captured.pop(code)
 
 

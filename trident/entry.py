@@ -22,15 +22,13 @@ from trident import log
 from trident.backend import passes
 from trident.backend.dispatch import sweep
 from trident.backend.exits import ExitSite
-from trident.backend.lowering import aten
-from trident.backend.native import tools
 from trident.backend.native.callable import DISABLED, LEFT, EntryCell
 from trident.backend.native.evaluator import LEAVE_FRAME, suppressed
 from trident.backend.native.jumps import Jump, run
-from trident.backend.native.resume import call, call_as
+from trident.backend.native.resume import call_as
 from trident.backend.scm import SCM, HostProgram, Retired
 from trident.boundary import UsersCall, answer, carry_out, describe_error
-from trident.capture import reaches_tensors
+from trident.capture import IDLE, Account, idle, reaches_tensors
 from trident.errors import TridentError
 from trident.frontend.loops import Onward
 from trident.frontend.recorder import Outcome, Recorder, begin, begin_bridge, describe_fault
@@ -40,8 +38,8 @@ from trident.misses import Misses
 from trident.options import Options
 from trident.patience import Patience, Way, further
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
-from trident.resuming import continue_frames
-from trident.shadow import Shadow, ShadowError
+from trident.services import services
+from trident.shadow import ShadowError
 from trident.strangers import Strangers
 from trident.varying import Varying
 
@@ -104,7 +102,7 @@ class Entry:
 
     def __init__(self, function: FunctionType, options: Options, name: str = "", *, captured: bool = False) -> None:
         self.function, self.options = function, options
-        self.captured = captured  # only the hook has it: nobody has asked for this very function
+        self.captured = Account() if captured else None  # only the hook has it: nobody has asked for this very function
         self.name = name or function.__qualname__
         self.code: CodeType = function.__code__  # that everything here is about
         self.cell = EntryCell(code=id(self.code))
@@ -195,7 +193,8 @@ class Entry:
 
     def _execute(self, call: UsersCall, recorder: Recorder, values: list[object] | None = None) -> Outcome:
         """Let the recorder execute the call. values: those that the recorder continues with; its frames alone are to hold them."""
-        if self.captured:
+        if self.captured is not None:
+            self.captured.recordings += 1
             recorder.most_opaque = self._opaque_left(bridge=not recorder.in_entry)
         with suppressed():
             call.begin()
@@ -253,6 +252,8 @@ class Entry:
             return True
         if self.options.strict:
             call.complaint = StrictError(f"{self.name} is not compiled for this call: {why}")
+        elif self.captured is not None:
+            self._leave_frames(why)
         elif self.retired:
             self.retire(why)
         elif not self.crowded:
@@ -299,7 +300,23 @@ class Entry:
             if self.without_tensors >= _LOOKS and not self.specializations:
                 self.cell.flags |= LEFT
             return LEAVE_FRAME
+        if self.captured is not None and (self._sits_out() or not self._earns_recording(self.captured)):
+            return LEAVE_FRAME
         return self.miss(bound, code, function)
+
+    def _earns_recording(self, account: Account) -> bool:
+        """Whether a frame that only the hook captures is recorded where it misses. One that hardly ever hits is left for good."""
+        if account.allows(self.cell.hits) and not self.crowded:
+            return True
+        if self.cell.hits < account.recordings:
+            self._leave_frames(f"recorded {account.recordings} times for {self.cell.hits} hits")
+        return False
+
+    def _leave_frames(self, why: str) -> None:
+        """The hook gives a function up for good."""
+        self.forget()  # its specializations keep objects alive
+        self.retire(f"{why}; what it calls is captured by itself", quiet=True)
+        self.cell.flags |= LEFT
 
     def _note_miss(self, arguments: tuple[object, ...]) -> None:
         roots = self.roots
@@ -332,11 +349,21 @@ class Entry:
                 complaint = self._aborted(self._abort_of_all("overwritten", text))
             else:
                 self.failed = 1
-        elif outcome.trace is not None:
+        elif outcome.trace is not None and not (self.captured is not None and self._is_idle(self.captured, outcome, outcome.trace)):
             program, complaint = self._compile(outcome, outcome.trace, record_ms, scm, publish, way)
         call.complaint = call.complaint or complaint
         if outcome.onward is not None and program is not None:
             self._go_on(call, outcome.onward, program, scm)
+
+    def _is_idle(self, account: Account, outcome: Outcome, trace: Trace) -> bool:
+        """Whether what a captured frame has executed is not worth its compilation: to its end there was nothing for Trident in it."""
+        found = outcome.onward is None and idle([trace, *(specialization.trace for specialization in self.specializations)])
+        if found:
+            account.idle += 1
+            log.write("record", f"{self.name}: no tensor operation in it")
+            if account.idle >= IDLE:
+                self._leave_frames("no tensor operation in it")
+        return found
 
     def _go_on(self, call: UsersCall, onward: Onward, program: HostProgram, scm: SCM) -> None:
         """The call has arrived at the header of a loop. program: of the trace that leads there, or is the loop."""
@@ -425,9 +452,7 @@ class Entry:
                 self.skip = min(2**self.raised, _LONGEST_SKIP)
             return None
         if abort.reason == "opaque":
-            self.forget()
-            self.retire(f"{abort.text}; what it calls is captured by itself", quiet=True)
-            self.cell.flags |= LEFT
+            self._leave_frames(abort.text)
             return None
         self.detours += progress
         self.failed += not progress or self.detours > _DETOURS
@@ -461,6 +486,8 @@ class Entry:
             log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {describe_error(error)}' if error else ''}")
         way = self._way_to(site)
         if error is not None or self.retired or self._bridges >= self.options.max_bridges or not self._patience.enough(site, way):
+            return
+        if self.captured is not None and not self.captured.allows(self.cell.hits):
             return
         if not _recording.acquire(blocking=False):
             return
@@ -541,40 +568,12 @@ def _exit_report(site: ExitSite) -> ExitReport:
 
 def _report(specialization: Specialization, number: int) -> SpecializationReport:
     trace = specialization.trace
-    names = [op.operation.name for op in trace.block.operations]
     exits = tuple(_exit_report(site) for site in specialization.program.exits)
     return SpecializationReport(
         f"{trace.name}#{number}", "bridge" if trace.parent else "root", tuple(trace.guards), len(trace.pins),
-        sum(n.startswith(("torch.aten.", "torch.operator")) for n in names), len(trace.launches), tuple(trace.opaque_calls),
+        trace.operators, len(trace.launches), tuple(trace.opaque_calls),
         len(trace.native_calls), exits, specialization.timing, str(trace), specialization.program.llvm_ir,
         tuple(specialization.program.launch_reasons()))
-
-
-class Services:
-    """What the recorder needs from the backend (see frontend.recorder.Services)."""
-
-    def resume(self, frames: list[Any], exc: BaseException | None) -> object:
-        """Continue frames in CPython."""
-        return continue_frames(frames, exc)
-
-    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call without frames of Trident below."""
-        return call(function, args, keywords)
-
-    def watched(self) -> bool:
-        """Whether a tool waits for the frames to go on in CPython."""
-        return tools.hidden()
-
-    def shadow(self, recorder: Any, values: list[Any]) -> None:
-        """Follow a recording."""
-        Shadow(recorder, values)
-
-    def supports_operator(self, name: str, overload: str) -> bool:
-        """Whether the lowering can call this ATen operator."""
-        return aten.supports(name, overload)
-
-
-services = Services()
 
 
 def all_entries() -> list[Entry]:
@@ -582,4 +581,4 @@ def all_entries() -> list[Entry]:
     return list(_all)
 
 
-__all__ = ["Entry", "Services", "StrictError", "all_entries", "call_bound", "services"]
+__all__ = ["Entry", "StrictError", "all_entries", "call_bound", "services"]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import trident
-from trident import options
+from trident import capture, options
 
 X = torch.randn(4, 8)
 
@@ -173,6 +173,51 @@ def test_a_frame_of_opaque_calls_is_left_and_what_it_calls_is_captured(few: bool
         for _ in range(3):
             assert torch.equal(jitted(net, X, seen), expected)
         assert trident.explain(jitted).specializations and not trident.explain(jitted).aborts
+
+
+def test_frames_without_tensor_operations_are_left() -> None:
+    def inner(x):
+        return torch.relu(x) + 1
+
+    def length(x):
+        return x.shape[0] * 2
+
+    with trident.frame_hook():
+        for n in range(8):
+            x = torch.randn(3 + n, 2)
+            assert length(x) == 2 * (3 + n) and torch.equal(inner(x), x.relu() + 1)
+    told = trident.explain(length)
+    assert "no tensor operation" in told.status and not told.specializations and told.misses <= 2
+    assert trident.explain(inner).hits >= 6
+
+
+def test_a_frame_that_is_recorded_again_and_again_is_left() -> None:
+    """Each call brings another constant: nobody has asked for all these specializations."""
+    factors = {f"by {n}": n for n in range(64)}
+
+    def scale(x, name):
+        return x * factors[name] + torch.ones(2)
+
+    most = capture.FREE_RECORDINGS
+    with trident.frame_hook():
+        for n in range(2 * most):
+            assert torch.equal(scale(X[:, :2], f"by {n}"), X[:, :2] * n + 1)
+    told = trident.explain(scale)
+    assert f"recorded {most} times for 0 hits; what it calls is captured by itself" in told.status and not told.specializations
+    fast = trident.jit(scale)  # asked for
+    for n in range(most + 4):
+        assert torch.equal(fast(X[:, :2], f"by {n}"), X[:, :2] * n + 1)
+    assert len(trident.explain(fast).specializations) > most
+
+
+def test_what_a_given_up_frame_calls_is_captured_in_the_same_call() -> None:
+    net = type("Layers", (Layers,), {"forward": copy_of(Layers.forward)})()
+    driver = copy_of(drive)
+    driver.__globals__["Odd"] = Odd
+    with options.scope(max_opaque_calls=2), trident.frame_hook():
+        driver(net, X, set())
+    assert trident.explain(driver).misses == 1
+    assert trident.explain(type(net).forward).hits >= 8
 
 
 def copy_of(function):

@@ -453,3 +453,29 @@ def test_objects_that_go_on_coming_are_read_at_run_time_in_spite_of_opaque_calls
     for _ in range(4):
         serve()
     assert entry.cell.misses == misses and entry.cell.hits == hits + 16
+
+
+def _pops(x: torch.Tensor, **kwargs: Any) -> Any:
+    """What is popped is gone, then comes an effect, then the first use of an object that is another one at each call."""
+    twice = kwargs.pop("twice", False)
+    y = torch.relu(x) * (2 if twice else 1)
+    return y + kwargs["held"].weight, kwargs
+
+
+def test_items_of_changed_keyword_arguments_are_read_at_run_time() -> None:
+    jitted, x = trident.jit(_pops), torch.randn(4, 8)
+    for n in range(8):
+        given = {"twice": True, "held": _Held(float(n)), "more": n}
+        expected, rest = _pops(x, **given)
+        result, left = jitted(x, **given)
+        assert torch.equal(result, expected) and left == rest == {"held": given["held"], "more": n} and list(left) == ["held", "more"]
+        assert len(given) == 3
+    told = trident.explain(jitted)
+    assert len(told.specializations) == 1 and told.misses <= 3 and told.side_exits == 0
+    turned = {"more": 3, "held": _Held(1.5)}
+    assert torch.equal(jitted(x, **turned)[0], _pops(x, **turned)[0]) and list(jitted(x, **turned)[1]) == ["more", "held"]
+
+
+class _Held:
+    def __init__(self, weight: float) -> None:
+        self.weight = weight

@@ -15,8 +15,9 @@ import trident.entry
 from trident.backend.exits import ExitSite
 from trident.backend.native import evaluator, points
 from trident.backend.native.evaluator import LEAVE_FRAME, FrameHook
-from trident.entry import Entry, Services
+from trident.entry import Entry
 from trident.options import Options
+from trident.services import Services
 
 # Modules whose frames are not eligible: Trident and what it is made of; the machinery that calls the tests (a recording of it would
 # swallow every test in one opaque call).
@@ -39,12 +40,8 @@ class _Services(Services):
     def resume(self, frames: list[Any], exc: BaseException | None) -> object:
         for frame in frames:
             points.table(frame.code)  # analysed by code that is not the program's
-        thread = evaluator._thread_entry()
-        depth, thread.suppressed = thread.suppressed, 0
-        try:
+        with evaluator.captured_again():
             return super().resume(frames, exc)
-        finally:
-            thread.suppressed = depth
 
 
 class ForcedEntry(Entry):

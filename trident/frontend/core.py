@@ -60,6 +60,9 @@ class Services(Protocol):
     def resume(self, frames: list[Frame], exc: BaseException | None) -> object:
         """Continue frames in CPython, the innermost first; with `exc` raised at its instruction. The outermost's result."""
 
+    def leave(self, frames: list[Frame]) -> object:
+        """Continue frames in CPython whose callees the hook may capture."""
+
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call something of the user's that must not find the recorder's frames below it."""
 
@@ -147,7 +150,7 @@ class Core:
             if self.mutation_serial == self.serial and not self.in_entry:
                 raise RecorderBug("an effect after a change to a virtual object in the same instruction")
             if self.in_entry:
-                self.builder.hoist_here()
+                self.builder.entry_ends_here()
             self._write_state()
         self.in_entry = False
         self.effect_serial = self.serial
@@ -218,12 +221,14 @@ class Core:
         self.builder.pin(pin, hoisted=True)
 
     def guard_argument(self, op: str, value: Traced, kind: str, text: str, **attrs: Any) -> None:
-        """A guard on an immutable fact of an object (its type, its identity): for an argument it is written at the entry."""
-        if self.in_entry or not value.facts.get("argument") or self.hoist_epoch < 0:
+        """A guard on an immutable fact of an object (its type, its identity): for an argument, and for what was loaded in the entry
+        region, it is written there, so that it chooses among the specializations instead of leaving one half-way."""
+        early = bool(value.facts.get("entry"))
+        if self.in_entry or not (early or value.facts.get("argument")) or self.hoist_epoch < 0:
             self.guard(self.builder.op(op, value.ssa, **attrs), True, kind, text)
             return
         self.guard_count += 1
-        with self.builder.hoisted():
+        with self.builder.hoisted(to_entry=early):
             self.builder.guard(self.builder.op(op, value.ssa, **attrs), True, self.info(text, kind))
 
     # ------------------------------------------------------------------------------------------------------- ops

@@ -120,6 +120,8 @@ class Instances(Heap):
 
     def inherit(self, item: Traced, owner: Traced, key: object = None) -> Traced:
         """An item loaded from a container or instance is what that one is. key: its place in the tuple, list or dict `owner`."""
+        if self.in_entry:
+            item.facts["entry"] = True
         where: Any = owner.facts.get("position")
         if key is not None and where is not None:
             path = (*where, key) if type(where) is tuple else (where, key)

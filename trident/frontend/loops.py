@@ -175,7 +175,7 @@ class Looping(Raising):
 
     def _leave_entry(self) -> None:
         if self.in_entry:
-            self.builder.hoist_here()
+            self.builder.entry_ends_here()
             self.in_entry = False
 
     def _is_due(self, frame: RecordedFrame, ins: Instruction, header: Header, visit: _Visit) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import CO_VARKEYWORDS
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
@@ -94,6 +95,7 @@ class Recorder(Looping):
     step_depth = 0  # number of frames when the current instruction began
     final: Any = None  # the SSA object of the outermost frame's result
     fault: str = ""  # text of an internal error that was survived
+    own_keywords: Traced | None = None  # **kwargs of the outermost frame, until it is looked at, where that changes it
     most_opaque: int | None = None  # opaque calls beyond which the trace would not be worth it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -283,7 +285,7 @@ class Recorder(Looping):
         answer(self.release, None)
         self.builder.abandon()  # what goes on now may take long
         try:
-            outcome.result = self.services.resume(frames, exc)
+            outcome.result = self.services.leave(frames) if reason == "opaque" else self.services.resume(frames, exc)
         except BaseException as error:
             outcome.error = error.with_traceback(users_part(error.__traceback__))
         return outcome
@@ -348,10 +350,10 @@ def begin(function: FunctionType, code: CodeType, bound: tuple[object, ...], ser
     locals_: list[Entry] = [NULL] * info.n_locals
     generalised = getattr(options, "generalised", ())
     for n, obj in enumerate(bound):
-        locals_[n] = Traced(obj, args[n], info.names[n], facts={"argument": True, "position": n})
+        locals_[n] = Traced(obj, args[n], info.names[n], facts={"argument": True, "entry": True, "position": n})
         if n in generalised:
             locals_[n].facts[RUN_TIME] = True  # type: ignore[union-attr]
-    own = Traced(function, args[-1], function.__qualname__, FunctionType, facts={"argument": True})
+    own = Traced(function, args[-1], function.__qualname__, FunctionType, facts={"argument": True, "entry": True})
     frame = RecordedFrame(own, info, locals_)
     rec.frames.append(frame)
     rec.step_depth = 1
@@ -360,6 +362,8 @@ def begin(function: FunctionType, code: CodeType, bound: tuple[object, ...], ser
     for n, obj in enumerate(bound):  # *args and **kwargs are made anew for each call: nobody else can see them
         if n >= code.co_argcount + code.co_kwonlyargcount:
             locals_[n].known_type = type(obj)  # type: ignore[union-attr]
+    if code.co_flags & CO_VARKEYWORDS and _changes_items(info):
+        rec.own_keywords = locals_[len(bound) - 1]  # type: ignore[assignment]
     if code.co_freevars or _reads_globals(info):
         rec.guard_identity(own, f"the function is {function.__qualname__}")
     rec.pin_function(function, function.__qualname__, code)  # `__code__` can be assigned
@@ -374,6 +378,14 @@ def record(function: FunctionType, bound: tuple[object, ...], services: Services
 def _reads_globals(info: Any) -> bool:
     return any(ins.name in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "MAKE_FUNCTION", "LOAD_BUILD_CLASS")
                for ins in info.instructions)
+
+
+def _changes_items(info: Any) -> bool:
+    """Whether code looks as if it changed the items of a dict."""
+    return not _CHANGING.isdisjoint(info.code.co_names) or any(ins.name in ("STORE_SUBSCR", "DELETE_SUBSCR") for ins in info.instructions)
+
+
+_CHANGING = frozenset({"pop", "popitem", "update", "setdefault", "clear"})
 
 
 def begin_bridge(snapshot: Snapshot, values: list[object], services: Services, options: Any = None, *,

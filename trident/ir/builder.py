@@ -72,6 +72,8 @@ class TraceBuilder:
             self._at = ir.InsertionPoint(self._block)
         self._hoist_at: ir.InsertionPoint | None = None
         self._hoist_next = False
+        self._entry_at: ir.InsertionPoint | None = None
+        self._entry_next = False
         self.shadow: Any = None  # follows what is written, see trident.shadow
         self.trace = Trace(name, module, parent=parent)
 
@@ -108,6 +110,8 @@ class TraceBuilder:
         """Every new op passes here: the first one after `hoist_here` marks the place."""
         if self._hoist_next:
             self._hoist_at, self._hoist_next = ir.InsertionPoint(op), False
+        if self._entry_next:
+            self._entry_at, self._entry_next = ir.InsertionPoint(op), False
         if self.shadow is not None:
             self.shadow.op(op)
 
@@ -116,17 +120,24 @@ class TraceBuilder:
         self._write_hoisted_pins()
         self._hoist_at, self._hoist_next = None, True
 
+    def entry_ends_here(self) -> None:
+        """The entry region of a root trace ends before the op that is created next, which is also the place of `hoist_here`."""
+        self.hoist_here()
+        self._entry_next = True
+
     @contextmanager
-    def hoisted(self) -> Iterator[None]:
-        """Write ops at the place of the last `hoist_here` (their operands must be block arguments, or made in here)."""
-        saved, pending = self._at, self._hoist_next
-        self._hoist_next = False
-        if self._hoist_at is not None:
-            self._at = self._hoist_at
+    def hoisted(self, *, to_entry: bool = False) -> Iterator[None]:
+        """Write ops at the place of the last `hoist_here` (their operands must be block arguments, or made in here). to_entry: at the
+        end of the entry region, where there is one (their operands may be made in there)."""
+        saved, pending = self._at, (self._hoist_next, self._entry_next)
+        self._hoist_next = self._entry_next = False
+        place = self._entry_at if to_entry and self._entry_at is not None else self._hoist_at
+        if place is not None:
+            self._at = place
         try:
             yield
         finally:
-            self._at, self._hoist_next = saved, pending
+            self._at, (self._hoist_next, self._entry_next) = saved, pending
 
     def _attribute(self, value: object) -> ir.Attribute:
         match value:

@@ -256,6 +256,12 @@ class Trace:
         """Its only block."""
         return self.function.regions[0].blocks[0]
 
+    @property
+    def operators(self) -> int:
+        """Number of calls of ATen operators."""
+        names = (op.operation.name for op in self.block.operations)
+        return sum(name.startswith(("torch.aten.", "torch.operator")) for name in names)
+
     def __str__(self) -> str:
         return self.module.operation.get_asm(enable_debug_info=False)
 

@@ -358,6 +358,17 @@ class suppressed:
         _release(self._entry)
 
 
+class captured_again:
+    """Context manager within `suppressed`: frames of this thread are captured as if it had ended."""
+
+    def __enter__(self) -> None:
+        self._entry = _thread_entry()
+        self._before, self._entry.suppressed = self._entry.suppressed, 0
+
+    def __exit__(self, *_: object) -> None:
+        self._entry.suppressed += self._before
+
+
 class count_frames:
     """Context manager that counts the Python frames that this thread runs: `with count_frames() as c: ...; c.count`.
 

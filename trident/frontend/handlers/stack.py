@@ -13,6 +13,7 @@ from trident.frontend.aborts import Leave
 from trident.frontend.analysis import Instruction
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.handlers import handles
+from trident.frontend.handlers.build import ordered_pairs
 from trident.frontend.heap import CELL_KEY
 from trident.frontend.subscripts import reaches
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -67,7 +68,19 @@ def load_fast(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     value = frame.locals[ins.arg]
     if value is NULL:
         raise Leave("raised", f"local variable {frame.code.names[ins.arg]} is not set")
+    if value is rec.own_keywords and rec.in_entry:
+        value = _own_keywords(rec, frame, ins.arg)
     frame.stack.append(value)
+
+
+def _own_keywords(rec: Recorder, frame: RecordedFrame, slot: int) -> Entry:
+    """The outermost frame's **kwargs, which it is going to change: made anew for each call, so that nobody else sees the changes."""
+    value, rec.own_keywords = frame.locals[slot], None
+    assert type(value) is Traced
+    pairs = ordered_pairs(rec, value)
+    if pairs is not None:
+        frame.locals[slot] = rec.virtual_dict([key for key, _ in pairs], [item for _, item in pairs])
+    return frame.locals[slot]
 
 
 @handles("LOAD_FAST_AND_CLEAR")
