@@ -97,6 +97,12 @@ def continue_from(snapshot: Snapshot | None, values: list[object], error: BaseEx
     return services.resume(frames, error)
 
 
+def _continue_uncaptured(snapshot: Snapshot | None, values: list[object]) -> object:
+    """The same where a bridge will follow what is called now: the hook leaves it alone."""
+    with suppressed():
+        return continue_from(snapshot, values, None)
+
+
 class Entry:
     """State and policy of one function. `name` is what users know it by: its qualified name, or that of a module's class."""
 
@@ -485,9 +491,13 @@ class Entry:
         if log.on("exits"):
             log.write("exits", f"{self.name}: {site} taken {site.taken} times{f', {describe_error(error)}' if error else ''}")
         way = self._way_to(site)
-        if error is not None or self.retired or self._bridges >= self.options.max_bridges or not self._patience.enough(site, way):
+        if error is not None or self.retired or self._bridges >= self.options.max_bridges:
             return
         if self.captured is not None and not self.captured.allows(self.cell.hits):
+            return
+        if not self._patience.enough(site, way):
+            if self.captured is not None and site.taken < self.options.bridge_threshold:
+                call.ended_by(lambda: _continue_uncaptured(site.snapshot, values))
             return
         if not _recording.acquire(blocking=False):
             return

@@ -46,7 +46,7 @@ class Options:
     bridge_threshold: int = 2
     max_aborts: int = 3
     max_trace_ops: int = 400_000
-    max_opaque_calls: int = 32
+    max_opaque_calls: int = 16
     check: int = 0
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)

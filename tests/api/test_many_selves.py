@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gc
 import weakref
@@ -479,3 +480,29 @@ def test_items_of_changed_keyword_arguments_are_read_at_run_time() -> None:
 class _Held:
     def __init__(self, weight: float) -> None:
         self.weight = weight
+
+
+class _Output(collections.OrderedDict):
+    """As the outputs of models: a dict whose `[]` takes numbers, too."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return dict(self.items())[key] if isinstance(key, str) else self.to_tuple()[key]
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        return tuple(self[key] for key in self.keys())
+
+
+def _decode(x: torch.Tensor, encoded: Any = None) -> torch.Tensor:
+    return x + encoded[0] * len(encoded) + encoded["last"]
+
+
+def test_outputs_of_a_model_as_arguments() -> None:
+    jitted = trident.jit(_decode)
+    for n in range(6):
+        encoded = _Output(first=torch.full((3,), float(n)), last=torch.ones(3))
+        for _ in range(2):
+            same(jitted, torch.ones(3), encoded)
+    told = trident.explain(jitted)
+    assert len(told.specializations) == 1 and told.hits == 11 and not told.specializations[0].opaque_calls
+    same(jitted, torch.ones(3), _Output(first=torch.ones(3), middle=None, last=torch.ones(3)))
+    same(jitted, torch.ones(3), {0: torch.ones(3), "last": torch.ones(3)})

@@ -66,7 +66,7 @@ class Instances(Heap):
         if type(value) is not Traced or value.kind != "object" or value.facts.get("constant"):
             return False
         obj: Any = value.obj
-        if RUN_TIME not in value.facts and not (value.facts.get("fresh") and is_made_anew(obj)):
+        if RUN_TIME not in value.facts and not (value.facts.get("fresh") and is_made_anew(obj)) and not _holds_results(value):
             return False
         if issubclass(type(obj), registry().hooked_types) or not has_instance_dict(type(obj)) or type(own_dict(obj)) is not dict:
             return False
@@ -78,7 +78,9 @@ class Instances(Heap):
         if type(value) is Const:
             self.pin_class_of(value.obj, self.name_of(value))
             return True
-        return type(value) is Virtual and value.kind == "instance" or self.is_run_time_instance(value)
+        if type(value) is Virtual:
+            return value.kind == "instance"
+        return self.is_run_time_instance(value)
 
     def instance_dict(self, value: Traced) -> Traced:
         """`vars(value)` of a run-time instance."""
@@ -135,6 +137,12 @@ class Instances(Heap):
 
     def _now(self) -> tuple[int, int]:
         return self.epoch, self.stores
+
+
+def _holds_results(value: Traced) -> bool:
+    """Whether a value comes from an argument and is an instance of a dict's subclass (what a model returns): data of this call, not
+    what the function is made of."""
+    return "position" in value.facts and dict_base(type(value.obj)) not in (None, type(value.obj))
 
 
 def is_generalisable(obj: object) -> bool:
