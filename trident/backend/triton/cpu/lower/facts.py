@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
-from trident.backend.triton.cpu.lower.core import SSA, Chunk, Tensor
-from trident.backend.triton.cpu.lower.index import Bits, lane_bits
+from trident.backend.triton.cpu.lower.core import SSA, Chunk, Emitter, Tensor
+from trident.backend.triton.cpu.lower.index import Bits, broadcast_map, is_lane, lane_bits
 from trident.backend.triton.cpu.lower.plan import is_pure, uniform
 from trident.backend.triton.cpu.ttir import Op, Value
 
 if TYPE_CHECKING:
     from trident.backend.triton.cpu.lower.lowering import Lowering
 
-SLT, SLE, SGT, SGE, ULT = 2, 3, 4, 5, 6  # arith.cmpi predicates; the unsigned ones follow in the same order
+EQ, SLT, SLE, SGT, SGE, ULT = 0, 2, 3, 4, 5, 6  # arith.cmpi predicates; the unsigned ones follow in the same order
 MOVES = frozenset({"tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.splat"})
 
 
@@ -133,6 +133,10 @@ def wanted(low: Lowering, values: Iterable[Value], masks: Iterable[Value] = ()) 
     return {value: None for value in found if value not in low.assumed}
 
 
+def _compare(em: Emitter, predicate: int, a: SSA, b: SSA) -> SSA:
+    return em.op("arith.cmpi", em.i1, a, b, predicate=ir.IntegerAttr.get(em.i64, predicate))
+
+
 class Fact:
     """The test of one fact, at the current insertion point, and what the code under it needs."""
 
@@ -154,7 +158,7 @@ class Fact:
         return total
 
     def _compare(self, predicate: int, a: SSA, b: SSA) -> SSA:
-        return self.em.op("arith.cmpi", self.em.i1, a, b, predicate=ir.IntegerAttr.get(self.em.i64, predicate))
+        return _compare(self.em, predicate, a, b)
 
     def _wide(self, value: SSA) -> SSA:
         return value if value.type == self.em.i64 else self.em.op("arith.extsi", self.em.i64, value)
@@ -169,7 +173,7 @@ class Fact:
         last = em.at(tensor, (1,) * tensor.bits).base
         growth = found[0] * found[1]
         wide_first, wide_last = self._wide(first), self._wide(last)
-        straight = self._compare(0, em.op("arith.subi", em.i64, wide_last, wide_first), em.const(em.i64, growth))
+        straight = self._compare(EQ, em.op("arith.subi", em.i64, wide_last, wide_first), em.const(em.i64, growth))
         return [first, last], [straight, self._compare(SLE if growth > 0 else SGE, wide_first, wide_last)]
 
     def _comparison(self) -> SSA:
@@ -238,6 +242,85 @@ def versioned(low: Lowering, facts: Iterable[Value], body: Callable[[], list[SSA
                 del low.assumed[value]
 
     return when(em, condition, list(types), simple, body)
+
+
+def whole_chunk(low: Lowering, mask: Value, bits: Bits) -> SSA:
+    """Whether a mask is true in every lane at a position, told by the ends of the lanes; None where only the lanes can tell."""
+    leaves = mask_facts(low, mask)
+    if not leaves or mask.type.bits != len(bits):
+        return None
+    tests: list[SSA] = []
+    for leaf in leaves:
+        where = _position(mask, leaf, bits)
+        op = leaf.op
+        assert op is not None
+        if op.name == "tt.splat":
+            tests.append(low.scalar(op.operands[0]))
+        elif op.name != "arith.cmpi" or where is None:
+            return None
+        else:
+            fact = _ChunkFact(low, leaf, where)
+            if fact.condition is None:
+                return None
+            tests.append(fact.condition)
+    total = tests[0]
+    for test in tests[1:]:
+        total = low.em.op("arith.andi", low.em.i1, total, test)
+    return total
+
+
+def _position(value: Value, leaf: Value, bits: Bits) -> Bits | None:
+    """Where `leaf`, of which `value` is made by moves and conjunctions, is read for a position of `value`."""
+    if value is leaf:
+        return bits
+    op = value.op
+    assert op is not None
+    if op.name == "tt.broadcast":
+        return _position(op.operands[0], leaf, tuple(bits[m] for m in broadcast_map(op.operands[0].type.shape, value.type.shape)))
+    if op.name in ("tt.expand_dims", "tt.reshape"):
+        return _position(op.operands[0], leaf, bits)
+    if op.name == "arith.andi":
+        return next((p for p in (_position(v, leaf, bits) for v in op.operands) if p is not None), None)
+    return None
+
+
+class _ChunkFact:
+    """The test of a comparison for the lanes of one chunk."""
+
+    def __init__(self, low: Lowering, value: Value, bits: Bits) -> None:
+        self.low, self.em = low, low.em
+        op = value.op
+        assert op is not None
+        self.condition: SSA = None
+        predicate = op.int_attr("predicate")
+        tests: list[SSA] = []
+        ends: list[list[SSA]] = []
+        for operand in op.operands:
+            found = self._ends(operand, bits)
+            if found is None or predicate >= ULT:
+                return
+            ends.append(found[0])
+            tests += found[1]
+        for a in ends[0]:
+            for b in ends[1]:
+                tests.append(_compare(self.em, predicate, a, b))
+        for test in tests:
+            self.condition = test if self.condition is None else self.em.op("arith.andi", self.em.i1, self.condition, test)
+
+    def _ends(self, value: Value, bits: Bits) -> tuple[list[SSA], list[SSA]] | None:
+        em, tensor = self.em, self.low.tensor(value)
+        first = em.at(tensor, tuple(0 if is_lane(b) else b for b in bits)).base
+        if uniform(value) or not lane_bits(bits):
+            return [first], []
+        chunk = em.moved(tensor, bits, len(lane_bits(bits)))
+        growth = None if chunk.offs is None else chunk.offs[1:] - chunk.offs[:-1]
+        if growth is None or chunk.offs is None or not ((growth >= 0).all() or (growth <= 0).all()):
+            return None
+        last = em.at(tensor, tuple(1 if is_lane(b) else b for b in bits)).base
+        reach = int(chunk.offs[-1] - chunk.offs[0])
+        wide = [v if v.type == em.i64 else em.op("arith.extsi", em.i64, v) for v in (first, last)]
+        straight = _compare(em, EQ, em.op("arith.subi", em.i64, wide[1], wide[0]), em.const(em.i64, reach))
+        return [first, last], [straight, _compare(em, SLE if reach >= 0 else SGE, wide[0], wide[1])]
 
 
 def with_fact(low: Lowering, value: Value, tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch_mlir import ir
 
 from trident.backend.triton.cpu.lower import floats
 from trident.backend.triton.cpu.lower.core import FLOATS, SIZES, SSA, Chunk, Emitter, Tensor
-from trident.backend.triton.cpu.lower.facts import wanted
+from trident.backend.triton.cpu.lower.facts import wanted, whole_chunk
 from trident.backend.triton.cpu.lower.index import LANE, Bits, lane_bits
 from trident.backend.triton.cpu.lower.plan import is_position
 from trident.backend.triton.cpu.ttir import Op, Value
@@ -52,8 +52,8 @@ def nothing() -> list[SSA]:
     return []
 
 
-def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: Chunk | None) -> Chunk:
-    """Load `pointer.n` elements; masked-off ones become `other`, or zero."""
+def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: Chunk | None, whole: SSA = None) -> Chunk:
+    """Load `pointer.n` elements; masked-off ones become `other`, or zero. whole: whether the mask is true everywhere, if that is known."""
     n, elem = pointer.n, op.results[0].type.elem
     if elem not in SIZES:
         raise op.unsupported(f"the type {elem}")
@@ -78,9 +78,9 @@ def load_chunk(em: Emitter, op: Op, pointer: Chunk, mask: Chunk | None, other: C
         def masked() -> list[SSA]:
             return [em.op("llvm.intr.masked.load", vtype, pointer.base, lanes, fill, alignment=_alignment(em, elem, 32))]
 
-        if _cheap_masks(em, elem, store=False):
+        if _cheap_masks(em, elem, store=False) and whole is None:
             return em.from_vec(n, elem, masked()[0])
-        return em.from_vec(n, elem, when(em, _all_set(em, mask), [vtype], plain, masked)[0])
+        return em.from_vec(n, elem, when(em, _all_set(em, mask) if whole is None else whole, [vtype], plain, masked)[0])
     value = em.gather(em.vec(pointer), None if mask is None else em.vec(mask), None if other is None else em.vec(other), n, stype)
     return em.from_vec(n, elem, value)
 
@@ -115,8 +115,8 @@ def _cheap_masks(em: Emitter, elem: str, *, store: bool) -> bool:
     return em.lanes >= 5 or (not store and SIZES[elem] >= 4)
 
 
-def store_chunk(em: Emitter, op: Op, pointer: Chunk, value: Chunk, mask: Chunk | None) -> None:
-    """Store a chunk."""
+def store_chunk(em: Emitter, op: Op, pointer: Chunk, value: Chunk, mask: Chunk | None, whole: SSA = None) -> None:
+    """Store a chunk. whole: whether the mask is true everywhere, if that is known."""
     elem = value.elem
     if elem not in SIZES or elem == "i1":
         raise op.unsupported(f"a store of {elem}")
@@ -148,7 +148,7 @@ def store_chunk(em: Emitter, op: Op, pointer: Chunk, value: Chunk, mask: Chunk |
         elif _cheap_masks(em, elem, store=True):
             masked()
         else:
-            when(em, _all_set(em, mask), [], plain, masked)
+            when(em, _all_set(em, mask) if whole is None else whole, [], plain, masked)
     else:
         em.scatter(em.vec(value), em.vec(pointer), None if mask is None else em.vec(mask), value.n)
 
@@ -168,7 +168,8 @@ def load(low: Lowering, op: Op) -> None:
 
     def emit(bits: Bits) -> Chunk:
         chunks = [low.chunk(p, bits) for p in parts]
-        return load_chunk(low.em, op, chunks[0], chunks[1] if mask is not None else None, chunks[2] if other is not None else None)
+        return load_chunk(low.em, op, chunks[0], chunks[1] if mask is not None else None, chunks[2] if other is not None else None,
+                          None if mask is None else _whole(low, op.operands[1], chunks[1], bits))
 
     sources = low.sources(parts)
     sources[op.operands[0]] = True
@@ -200,9 +201,18 @@ def store(low: Lowering, op: Op) -> None:
 
     def body(bits: Bits) -> None:
         chunks = [low.chunk(p, bits) for p in (pointer, value, mask) if p is not None]
-        store_chunk(em, op, chunks[0], chunks[1], chunks[2] if mask is not None else None)
+        store_chunk(em, op, chunks[0], chunks[1], chunks[2] if mask is not None else None,
+                    None if mask is None else _whole(low, op.operands[2], chunks[2], bits))
 
     low.each(shape, body, _store_facts(low, op))
+
+
+def _whole(low: Lowering, mask: Value, chunk: Chunk, bits: Bits) -> SSA:
+    """What tells at once whether a mask is true in a whole chunk; None where nothing does, or masks cost nothing."""
+    em = low.em
+    if em.lanes >= 5 or chunk.uniform or chunk.n == 1 or not mask.type.ranked:
+        return None
+    return em.remember(("whole", mask, bits), lambda: whole_chunk(low, mask, bits))
 
 
 def _store_facts(low: Lowering, op: Op) -> dict[Value, None]:
@@ -247,7 +257,9 @@ def _store_checked(low: Lowering, op: Op, target: tuple[SSA, str], loads: list[t
     def put(base: SSA, bits: Bits, chunk: Chunk) -> None:
         address = em.gep(base, em.linear(bits), em.storage[elem])
         offs = SIZES[elem] * np.arange(chunk.n, dtype=np.int64)
-        store_chunk(em, op, Chunk(chunk.n, "ptr", base=address, offs=offs), chunk, None if mask is None else low.chunk(mask, bits))
+        here = None if mask is None else low.chunk(mask, bits)
+        whole = None if here is None else _whole(low, op.operands[2], here, bits)
+        store_chunk(em, op, Chunk(chunk.n, "ptr", base=address, offs=offs), chunk, here, whole)
 
     low.each(shape, lambda bits: put(chosen, bits, low.chunk(value, bits)), _store_facts(low, op))
 
