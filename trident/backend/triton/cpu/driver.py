@@ -4,7 +4,7 @@ Owns the loaded kernels and the launcher. What must hold: the function handle of
 (`void (void** params, int32 gx, int32 gy, int32 gz)`) and stays valid while the kernel lives; a launch hands the kernel exactly the
 arguments that its signature calls run-time arguments, in order.
 
-May import: triton, native.kernels, native.launch_layout, layout.
+May import: triton, native.kernels, native.pool, native.launch_layout, layout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from trident.backend.native import kernels
+from trident.backend.native import kernels, pool
 from trident.backend.native.engine import Compiled
 from trident.backend.native.launch_layout import LOWEST_ADDRESS
 from trident.backend.triton.cpu import messages
@@ -47,6 +47,7 @@ class CPUModule:
     def __init__(self, name: str, binary: bytes) -> None:
         self.name = name
         messages.install()
+        pool.load()
         self.code: Compiled = kernels.load(binary, name)
         self.function = self.code.address(f"{name}.entry")
         self.packed = _ENTRY(self.code.address(f"{name}.packed"))

@@ -4,12 +4,13 @@ Owns the functions around a kernel's body and the pass pipeline. The module has
 
     <name>.entry    void (void** params, i32 gx, i32 gy, i32 gz): params[i] points to the value of the i-th argument; runs the grid
     <name>.packed   void (void* packed, i32 gx, i32 gy, i32 gz): the values themselves at the offsets of `packed_layout`
+    <name>.launch   private: the whole grid, shared among threads where it is large
     <name>.grid     private: the loop over a range of program instances, with the body inlined
 
 No symbol is a kernel's bare name, which may be that of a C function. What must hold: a program instance sees exactly its own
 coordinates; every op is one that the translation to LLVM IR takes, which would otherwise end the process.
 
-May import: torch_mlir, core, plan, lowering, ttir, llvm_text.
+May import: torch_mlir, native.pool and messages (their symbols), core, memory, plan, lowering, ttir, llvm_text.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from typing import Any
 from torch_mlir import ir, passmanager
 from torch_mlir.dialects import arith, cf, func, llvm, math, scf, vector  # noqa: F401  (loads the dialects' op classes)
 
+from trident.backend.native import pool
+from trident.backend.triton.cpu import messages
 from trident.backend.triton.cpu.errors import InternalError, UnsupportedKernelError
 from trident.backend.triton.cpu.layout import packed_layout
 from trident.backend.triton.cpu.llvm_text import respell_literals
 from trident.backend.triton.cpu.lower.control import lower_blocks
 from trident.backend.triton.cpu.lower.core import SIZES, SSA, Emitter
 from trident.backend.triton.cpu.lower.lowering import Lowering
+from trident.backend.triton.cpu.lower.memory import when
 from trident.backend.triton.cpu.lower.plan import Plan
 from trident.backend.triton.cpu.ttir import Kernel
 
@@ -114,6 +118,59 @@ def _load_argument(em: Emitter, pointer: SSA, elem: str) -> SSA:
     return value
 
 
+def _launch(em: Emitter, name: str, module: ir.Module, elems: Sequence[str]) -> None:
+    """The whole grid: by the pool, or here where there is one thread, one program, or a kernel that talks to Python as it runs."""
+    types, offsets = [em.storage[e] for e in elems], packed_layout([*elems, "i32", "i32", "i32"])
+    task = _function(module, f"{name}.task", [em.ptr, em.i64, em.i64], private=True)
+    entry = task.regions[0].blocks[0]
+    with ir.InsertionPoint(entry):
+        context, begin, end = entry.arguments
+        values = [_load_argument(em, em.gep(context, offset, em.i8), elem)
+                  for elem, offset in zip([*elems, "i32", "i32", "i32"], offsets, strict=True)]
+        _call(em, f"{name}.grid", [*values, begin, end])
+        em.do("func.return")
+    made = _function(module, f"{name}.launch", [*types, *[em.i32] * 3], private=True, attribute="noinline")
+    entry = made.regions[0].blocks[0]
+    arguments = list(entry.arguments)
+    with ir.InsertionPoint(entry):
+        total = em.const(em.i64, 1)
+        for size in arguments[-3:]:
+            total = em.op("arith.muli", em.i64, total, em.op("arith.extui", em.i64, size))
+
+        def alone() -> list[SSA]:
+            _call(em, f"{name}.grid", [*arguments, em.const(em.i64, 0), total])
+            return []
+
+        def shared() -> list[SSA]:
+            threads = em.op("func.call", em.i32, callee=em.declare(pool.THREADS, [], em.i32))
+
+            def together() -> list[SSA]:
+                context = em.op("llvm.alloca", em.ptr, em.const(em.i64, offsets[-1] + 4), elem_type=ir.TypeAttr.get(em.i8),
+                                alignment=ir.IntegerAttr.get(em.i64, 16))
+                for value, offset in zip(arguments, offsets, strict=True):
+                    wide = em.op("arith.extui", em.i8, value) if value.type == em.i1 else value
+                    em.do("llvm.store", wide, em.gep(context, offset, em.i8))
+                kind = ir.FunctionType.get([em.ptr, em.i64, em.i64], [])
+                address = em.op("builtin.unrealized_conversion_cast", em.ptr,
+                                em.op("func.constant", kind, value=ir.FlatSymbolRefAttr.get(f"{name}.task")))
+                em.do("func.call", address, context, total, threads,
+                      callee=em.declare(pool.RUN, [em.ptr, em.ptr, em.i64, em.i32], None))
+                return []
+
+            when(em, _greater(em, threads, 1), [], together, alone)
+            return []
+
+        if messages.SYMBOL in em.declared:
+            alone()
+        else:
+            when(em, _greater(em, total, 1), [], shared, alone)
+        em.do("func.return")
+
+
+def _greater(em: Emitter, value: SSA, bound: int) -> SSA:
+    return em.op("arith.cmpi", em.i1, value, em.const(value.type, bound), predicate=ir.IntegerAttr.get(em.i64, 4))
+
+
 def _entries(em: Emitter, name: str, module: ir.Module, elems: Sequence[str]) -> None:
     """The two exported functions."""
     for packed in (False, True):
@@ -129,10 +186,7 @@ def _entries(em: Emitter, name: str, module: ir.Module, elems: Sequence[str]) ->
                     slot = em.gep(base, 8 * i, em.i8)
                     pointer = em.op("llvm.load", em.ptr, slot, alignment=ir.IntegerAttr.get(em.i64, 8))
                 values.append(_load_argument(em, pointer, elem))
-            total = em.const(em.i64, 1)
-            for size in (gx, gy, gz):
-                total = em.op("arith.muli", em.i64, total, em.op("arith.extui", em.i64, size))
-            _call(em, f"{name}.grid", [*values, gx, gy, gz, em.const(em.i64, 0), total])
+            _call(em, f"{name}.launch", [*values, gx, gy, gz])
             em.do("func.return")
 
 
@@ -192,6 +246,7 @@ def lower(kernel: Kernel, lanes: int) -> str:
         types = [em.storage[e] for e in elems]
         _body(em, kernel, module, types)
         _grid(em, kernel.name, module, types)
+        _launch(em, kernel.name, module, elems)
         _entries(em, kernel.name, module, elems)
         _declarations(em, module)
         _strings(em, module)
