@@ -164,6 +164,8 @@ x[:, torch.arange(2), torch.arange(2)] | x[torch.arange(2)[:, None], torch.arang
 x[1:, torch.arange(2)] | x[..., torch.arange(2)]
 x[x[..., 0] > 0.5] | x[0, x[0, :, 0] > 0.3] | x[:, x[0] > 0.5] | x[x.size(0) - 1] | x[:, x.size(1) // 2:] | x[-x.size(0)]
 x[slice(0, 1)] | x[0:x.size(1):2]
+x[torch.ones((), dtype=torch.int64)] | x[:, x.long().max():] | x[..., -torch.ones((), dtype=torch.int32), 0] | x[torch.ones(1).byte():]
+x[1, torch.ones((), dtype=torch.int8), torch.zeros(1, 1).long():2] | x[:, torch.ones((), dtype=torch.int64)[None]]
 """
 
 
@@ -184,7 +186,8 @@ x[torch.arange(2)] = y[torch.arange(2)] | x[:, torch.arange(2)] = 3 | x[:] = x *
 x[:, 1] = y[0, 1]
 x[:, 2:3] = y[:, :1] | x[-1] = y[0, 0].item() | x[0, :n] = y[0, :1] | x[None, 0] = 9 | x[1] += 1 | x[:2] = y[:1]
 x[0] = y[0]; x[0, 1:].mul_(2) | v = x[:, 0]; v += 1 | x[:n, n:] = y[:n, n:] | x[0][1] = 5 | x[x[:, 0] > 0.4] = y[0]
-x[:, n] = torch.tensor(3.0)
+x[:, n] = torch.tensor(3.0) | x[torch.ones((), dtype=torch.int64)] = 2.0 | x[:, torch.ones((), dtype=torch.int64):] = y[:, 1:]
+x[torch.ones(1).long():] = 4
 """
 
 
@@ -209,6 +212,8 @@ def test_numbers_are_converted_as_by_eager(dtype: torch.dtype, number: float) ->
 @pytest.mark.parametrize("index", [0, 2, 3, -3, -4, 7])
 def test_errors_of_indexing(index: int) -> None:
     check(lambda x, n: (x[n], x[:, n]), (torch.rand(3, 4), 1), (torch.rand(3, 4), index))
+    for other in (torch.tensor(index), torch.tensor([index]), torch.tensor(float(index)), torch.tensor(True)):
+        check(lambda x, n: (x[n], x[:, n], x[:, n:]), (torch.rand(3, 4), torch.tensor(1)), (torch.rand(3, 4), other))
 
 
 def test_error_of_broadcast_in_a_store() -> None:

@@ -5,13 +5,14 @@ May import: frontend.*, ir.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trident.frontend import operators, subscripts
 from trident.frontend.analysis import Instruction
 from trident.frontend.calls import INLINED
 from trident.frontend.frames import RecordedFrame
 from trident.frontend.handlers import handles
+from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Value
 
 if TYPE_CHECKING:
@@ -69,10 +70,23 @@ def contains_op(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     frame.stack.append(_inverted(rec, subscripts.contains(rec, container, item), ins.arg))
 
 
+def _read_indices(rec: Recorder, frame: RecordedFrame, ins: Instruction, a: Value, index: Value, *others: Value) -> Value:
+    """An index with numbers in the place of the tensors that torch reads for it; a state behind that, in which the instruction is still
+    to be executed. others: operands below."""
+    numbers: Any = registry().try_hooks("index_numbers", rec, a, index) if rec.is_hooked(rec.resolve(a)) else NotModelled
+    if numbers is NotModelled:
+        return index
+    parts = numbers.items[:2] if ins.name.endswith("_SLICE") else [numbers]
+    frame.before = [*frame.stack, *others, a, *parts]
+    rec.restate(ins.offset, frame.before, ins.live)
+    return numbers  # type: ignore[no-any-return]
+
+
 @handles("BINARY_SUBSCR")
 def binary_subscr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """`a[i]`."""
     index, a = frame.pop_value(), frame.pop_value()
+    index = _read_indices(rec, frame, ins, a, index)
     result = subscripts.subscript(rec, a, index)
     if result is not INLINED:
         frame.stack.append(result)
@@ -82,6 +96,7 @@ def binary_subscr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
 def store_subscr(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """`a[i] = x`."""
     index, a, item = frame.pop_value(), frame.pop_value(), frame.pop_value()
+    index = _read_indices(rec, frame, ins, a, index, item)
     subscripts.store_subscript(rec, a, index, item)
 
 
@@ -104,7 +119,8 @@ def make_slice(rec: Recorder, parts: list[Value]) -> Value:
 def binary_slice(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """`a[i:j]`."""
     stop, start, a = frame.pop_value(), frame.pop_value(), frame.pop_value()
-    result = subscripts.subscript(rec, a, make_slice(rec, [start, stop, Const(None)]))
+    index = _read_indices(rec, frame, ins, a, make_slice(rec, [start, stop, Const(None)]))
+    result = subscripts.subscript(rec, a, index)
     if result is not INLINED:
         frame.stack.append(result)
 
@@ -113,7 +129,8 @@ def binary_slice(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 def store_slice(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
     """`a[i:j] = x`."""
     stop, start, a, item = frame.pop_value(), frame.pop_value(), frame.pop_value(), frame.pop_value()
-    subscripts.store_subscript(rec, a, make_slice(rec, [start, stop, Const(None)]), item)
+    index = _read_indices(rec, frame, ins, a, make_slice(rec, [start, stop, Const(None)]), item)
+    subscripts.store_subscript(rec, a, index, item)
 
 
 @handles("GET_LEN")

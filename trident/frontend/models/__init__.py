@@ -40,6 +40,7 @@ HOOKS: dict[str, str] = {
     "unary": "(rec, opname: str, a: Value) -> Answer; opname: 'neg', 'pos', 'invert'",
     "compare": "(rec, opname: str, a: Value, b: Value) -> Answer; opname: 'lt', 'le', 'eq', 'ne', 'gt', 'ge'",
     "subscript": "(rec, a: Value, index: Value) -> Answer",
+    "index_numbers": "(rec, a: Value, index: Value) -> Value | NotModelled (an index with numbers in the place of what is read for it)",
     "store_subscript": "(rec, a: Value, index: Value, item: Value) -> None | NotModelled",
     "attribute": "(rec, a: Value, name: str) -> Answer",
     "store_attribute": "(rec, a: Value, name: str, item: Value) -> None | NotModelled",

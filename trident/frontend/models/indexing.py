@@ -18,7 +18,7 @@ from torch_mlir import ir as mlir
 
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
-from trident.frontend.models.tensors import guarded_device, guarded_dtype, guarded_rank, size_value
+from trident.frontend.models.tensors import ITEM_KINDS, guarded_device, guarded_dtype, guarded_rank, read_item, size_value
 from trident.frontend.models.torch_calls import elements, environment_allows, guard_environment, supports_numbers
 from trident.frontend.models.torch_operators import is_tensor
 from trident.frontend.values import Const, Traced, Value, Virtual
@@ -289,6 +289,66 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Answer:
     return rec.result(result, view)
 
 
+# ------------------------------------------------------------------------------------------------------------ numbers
+
+
+def _is_number_of_slice(value: Value) -> bool:
+    """Whether a tensor as a bound of a slice stands for its only element."""
+    obj: Any = value.obj
+    return is_tensor(value) and ITEM_KINDS.get(obj.dtype) == "int" and obj.numel() == 1 and not obj.is_meta
+
+
+def _is_number_of_index(value: Value) -> bool:
+    """The same of a tensor as an index: other tensors select by the binding's `index`."""
+    obj: Any = value.obj
+    return is_tensor(value) and obj.dtype in _INDEX_DTYPES and obj.dim() == 0 and not obj.is_meta
+
+
+def _tensors_of(rec: Recorder, index: Value) -> list[Value]:
+    """The tensors in an index that stand for numbers, in the order in which they are read."""
+    index = rec.resolve(index)
+    if type(index) is Virtual and index.kind == "tuple":
+        return [tensor for item in index.items for tensor in _tensors_of(rec, item)]
+    if type(index) is Virtual and index.kind == "slice":
+        parts = [rec.resolve(part) for part in index.items]
+        return [part for part in (parts[-1], *parts[:-1]) if _is_number_of_slice(part)]
+    return [index] if _is_number_of_index(index) else []
+
+
+def _replaced(rec: Recorder, index: Value, numbers: dict[int, Value]) -> Value:
+    index = rec.resolve(index)
+    if id(index) in numbers:
+        return numbers[id(index)]
+    if type(index) is Virtual and index.kind == "tuple":
+        return rec.virtual_tuple([_replaced(rec, item, numbers) for item in index.items])
+    if type(index) is Virtual and index.kind == "slice":
+        parts = [_replaced(rec, part, numbers) for part in index.items]
+        return rec.virtual(slice(*[part.obj for part in parts]), "slice", parts)
+    return index
+
+
+def index_numbers(rec: Recorder, a: Value, index: Value) -> Any:
+    """The index of `a[index]` with numbers in the place of the tensors that the binding reads. The caller writes a state behind that."""
+    tensor = rec.resolve(a)
+    if rec.pure_base or not is_tensor(tensor) or not environment_allows(rec) or not _is_plain(tensor.obj):
+        return NotModelled
+    found = {id(value): value for value in _tensors_of(rec, index)}
+    if not found or not rec.services.supports_operator("item", ""):
+        return NotModelled
+    guard_environment(rec)
+    for value in found.values():
+        guarded_dtype(rec, value)
+        guarded_rank(rec, value)
+        if value.obj.dim():  # type: ignore[attr-defined]
+            cond = rec.builder.op("eq_int", rec.builder.op("numel", rec.ssa(value, "tensor")), rec.builder.int(1))
+            rec.guard(cond, True, "size", f"{rec.name_of(value)}.numel() == 1")
+    numbers = {}
+    for key, value in found.items():
+        numbers[key] = read_item(rec, value)
+        rec.executed = 0  # reading it once more changes nothing
+    return _replaced(rec, index, numbers)
+
+
 # -------------------------------------------------------------------------------------------------------------- store
 
 
@@ -484,6 +544,7 @@ def register(registry: Registry) -> None:
     """The hooks."""
     registry.hook("subscript", subscript)
     registry.hook("store_subscript", store_subscript)
+    registry.hook("index_numbers", index_numbers)
 
 
 __all__ = ["Indexing", "Step", "plan_index", "register", "store_subscript", "subscript"]

@@ -241,7 +241,7 @@ def _of_dims(whole: Callable[[Recorder, Value], Answer], single: Callable[[Recor
     return method
 
 
-_ITEM_KINDS: dict[torch.dtype, str] = {
+ITEM_KINDS: dict[torch.dtype, str] = {
     torch.bool: "bool",
     **dict.fromkeys((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32), "int"),
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), "float"),
@@ -249,13 +249,19 @@ _ITEM_KINDS: dict[torch.dtype, str] = {
 
 
 def _item(rec: Recorder, value: Value) -> Answer:
-    kind = _ITEM_KINDS.get(value.obj.dtype)  # type: ignore[attr-defined]
+    kind = ITEM_KINDS.get(value.obj.dtype)  # type: ignore[attr-defined]
     if kind is None or not rec.services.supports_operator("item", ""):
         return NotModelled
     guarded_dtype(rec, value)
+    return read_item(rec, value)
+
+
+def read_item(rec: Recorder, value: Value) -> Value:
+    """The only element of a tensor whose dtype is guarded."""
     tensor = rec.ssa(value, "tensor")
     rec.effect()
     obj = rec.execute(torch.Tensor.item, value.obj)
+    kind = ITEM_KINDS[value.obj.dtype]  # type: ignore[attr-defined]
     return rec.result(obj, rec.builder.aten("item", "", [tensor], [kind])[0], f"{rec.name_of(value)}.item()")
 
 
@@ -269,7 +275,7 @@ def _as_number(cls: type, otherwise: Callable[..., Answer] | None) -> Callable[[
         tensor: Any = value.obj
         if len(args) != 1 or kwargs or not environment_allows(rec):
             return NotModelled
-        if _ITEM_KINDS.get(tensor.dtype) != cls.__name__ or tensor.numel() != 1 or tensor.requires_grad:
+        if ITEM_KINDS.get(tensor.dtype) != cls.__name__ or tensor.numel() != 1 or tensor.requires_grad:
             return NotModelled  # (requires_grad: the binding warns)
         guard_environment(rec)
         rec.guard(rec.builder.op("requires_grad", rec.ssa(value, "tensor")), False, "metadata", f"not {rec.name_of(value)}.requires_grad")
@@ -533,4 +539,5 @@ def register(registry: Registry) -> None:
     registry.hook("iterate", iterate)
 
 
-__all__ = ["attribute", "guarded_device", "guarded_dtype", "guarded_rank", "register", "size_value", "stride_value"]
+__all__ = ["ITEM_KINDS", "attribute", "guarded_device", "guarded_dtype", "guarded_rank", "read_item", "register", "size_value",
+           "stride_value"]
