@@ -149,18 +149,6 @@ CALLS = [lambda: ((torch.empty(0, 3), 1), {}), lambda: ((torch.tensor([[1, 2], [
 
 
 case("""
-# the sign of a NaN
-import math
-def program(n, x):
-    nan = float('nan')
-    return tuple(math.copysign(1.0, v) for v in (nan * n, n * nan, nan * -1, nan * x, x * nan, nan - x, x - nan, nan / n, n / nan,
-                                                 nan * -1.0, -1.0 * nan, x / nan, nan / -1.0, nan + -1.0, 0.0 - nan, -0.0 - nan,
-                                                 abs(nan), -nan))
-
-CALLS = [lambda: ((-1, 1.5), {}), lambda: ((7, -0.0), {}), lambda: ((-1, -1.0), {}), lambda: ((-5, 1.0), {})]
-""")
-
-case("""
 # a list that becomes shorter, and longer again, while it is iterated over
 import torch
 def program(n, more):
