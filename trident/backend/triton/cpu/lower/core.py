@@ -26,8 +26,8 @@ SSA: TypeAlias = Any
 
 # Size in bytes of one element in memory. bfloat16 and the float8 types travel as their bits.
 SIZES: dict[str, int] = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "ptr": 8,
-                         "f8E5M2": 1, "f8E4M3FN": 1}
-FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+                         "f8E5M2": 1, "f8E4M3FN": 1, "f8E5M2FNUZ": 1, "f8E4M3FNUZ": 1}
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})  # those that kernels compute with
 INTS: dict[str, int] = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 DYNAMIC = -2147483648  # llvm.getelementptr's marker of an index that is an operand
 
@@ -101,7 +101,7 @@ class Emitter:
         self.ptr = ir.Type.parse("!llvm.ptr")
         self.storage = {"i1": self.i1, "i8": self.i8, "i16": self.i16, "i32": self.i32, "i64": self.i64, "f16": self.f16,
                         "bf16": self.i16, "f32": self.f32, "f64": self.f64, "ptr": self.ptr,
-                        "f8E5M2": self.i8, "f8E4M3FN": self.i8}
+                        "f8E5M2": self.i8, "f8E4M3FN": self.i8, "f8E5M2FNUZ": self.i8, "f8E4M3FNUZ": self.i8}
         self.no_wrap = ir.Attribute.parse("#arith.overflow<nsw, nuw>")  # of positions
         self._i32_attrs: dict[int, Any] = {}
         self.declared: dict[str, tuple[list[Any], Any]] = {}

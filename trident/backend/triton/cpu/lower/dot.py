@@ -1,18 +1,22 @@
 """Matrix products.
 
-Owns tt.dot: both operands are widened into buffers, the right one in panels of a vector's width, then blocks of rows by one vector of
-columns are accumulated in registers over the inner dimension, with one fused multiply-add per element and step. What must hold: the
-products of 16-bit floats are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner dimension.
+Owns tt.dot and tt.dot_scaled: both operands are widened into buffers, the right one in panels of a vector's width, then blocks of rows
+by one vector of columns are accumulated in registers over the inner dimension, with one fused multiply-add per element and step. What
+must hold: the products of floats of up to 16 bits are accumulated in f32 (f64 in f64, 8-bit integers in i32) in the order of the inner
+dimension.
 
-May import: core, facts, floats, ttir, lowering (types only).
+May import: core, facts, floats, small_floats, ttir, lowering (types only).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trident.backend.triton.cpu.lower import floats
+from torch_mlir import ir
+
+from trident.backend.triton.cpu.lower import floats, small_floats
 from trident.backend.triton.cpu.lower.core import COUNTER, FLOATS, INTS, LANE, SSA, Buffer, Chunk, Tensor
 from trident.backend.triton.cpu.lower.facts import versioned, wanted
 from trident.backend.triton.cpu.lower.index import Bits, lane_bits
@@ -22,9 +26,22 @@ if TYPE_CHECKING:
     from trident.backend.triton.cpu.lower.lowering import Lowering
 
 
-def _wide(low: Lowering, value: Value, elem: str) -> Tensor:
+@dataclass(slots=True, eq=False)
+class Operand:
+    """A matrix, or a stack of them. facts: those that its code could use."""
+
+    tensor: Tensor
+    shape: tuple[int, ...]
+    facts: Iterable[Value]
+
+
+def _operand(low: Lowering, value: Value) -> Operand:
+    return Operand(low.tensor(value), value.type.shape, wanted(low, [value]))
+
+
+def _wide(low: Lowering, source: Tensor, elem: str) -> Tensor:
     """The operand in the accumulator's type."""
-    em, source = low.em, low.tensor(value)
+    em = low.em
     if source.elem == elem:
         return source
 
@@ -39,22 +56,22 @@ def _wide(low: Lowering, value: Value, elem: str) -> Tensor:
     return Tensor(source.bits, elem, emit)
 
 
-def _rows(low: Lowering, value: Value, elem: str) -> Buffer:
+def _rows(low: Lowering, operand: Operand, elem: str) -> Buffer:
     """The operand in memory, row by row."""
-    if low.tensor(value).elem == elem:
-        return low.in_memory(value)
-    made = low.to_memory(_wide(low, value, elem), value.type.shape, facts=wanted(low, [value]))
-    assert made.buffer is not None
-    return made.buffer
+    wide = _wide(low, operand.tensor, elem)
+    if wide.buffer is None:
+        wide = low.to_memory(wide, operand.shape, facts=operand.facts)
+    assert wide.buffer is not None
+    return wide.buffer
 
 
-def _panels(low: Lowering, value: Value, elem: str, lanes: int) -> Buffer:
+def _panels(low: Lowering, operand: Operand, elem: str, lanes: int) -> Buffer:
     """The operand in memory, in panels: the first vector of every row, then the second one of every row, …
 
     So what one tile reads lies together, in sets of the cache of its own, however long the rows are.
     """
-    em, source = low.em, _wide(low, value, elem)
-    *_, k, n = value.type.shape
+    em, source = low.em, _wide(low, operand.tensor, elem)
+    *_, k, n = operand.shape
     kb, nb = k.bit_length() - 1, n.bit_length() - 1
     target = em.alloc(source.bits, elem)
     ranges = [(kb + nb, source.bits - kb - nb), (nb, kb), (lanes, nb - lanes)]
@@ -67,7 +84,7 @@ def _panels(low: Lowering, value: Value, elem: str, lanes: int) -> Buffer:
             em.nest([(f, w) for f, w in ranges if w > 0], [LANE + b if b < lanes else 0 for b in range(source.bits)], body)
         return []
 
-    versioned(low, wanted(low, [value]), pack)
+    versioned(low, operand.facts, pack)
     return target
 
 
@@ -77,17 +94,18 @@ def panel_bits(bits: Bits, lanes: int, nb: int, kb: int) -> Bits:
 
 
 class _Dot:
-    """One tt.dot, of matrices or of stacks of matrices."""
+    """One product, of matrices or of stacks of matrices."""
 
-    def __init__(self, low: Lowering, op: Op) -> None:
+    def __init__(self, low: Lowering, op: Op, left: Operand, right: Operand) -> None:
         self.low, self.em, self.op = low, low.em, op
-        *batch, self.m, self.k = op.operands[0].type.shape
-        self.n = op.operands[1].type.shape[-1]
+        self.left, self.right = left, right
+        *batch, self.m, self.k = left.shape
+        self.n = right.shape[-1]
         self.batch_bits = sum(d.bit_length() - 1 for d in batch)
         self.mb, self.kb, self.nb = (d.bit_length() - 1 for d in (self.m, self.k, self.n))
-        a, out = op.operands[0].type.elem, op.result.type.elem
+        a, out = left.tensor.elem, op.result.type.elem
         self.acc = "f64" if out == "f64" else "f32" if out in FLOATS else out
-        if (a in FLOATS) != (out in FLOATS) or (a not in FLOATS and a not in INTS):
+        if (a in floats.COMPUTE) != (out in FLOATS) or (a not in floats.COMPUTE and a not in INTS):
             raise op.unsupported(f"a product of {a} into {out}")
         self.out = out
         self.lanes = min(self.nb, self.em.lanes)
@@ -97,7 +115,7 @@ class _Dot:
 
     def run(self) -> None:
         em, op = self.em, self.op
-        left, right = _rows(self.low, op.operands[0], self.acc), _panels(self.low, op.operands[1], self.acc, self.lanes)
+        left, right = _rows(self.low, self.left, self.acc), _panels(self.low, self.right, self.acc, self.lanes)
         start = self.low.tensor(op.operands[2])
         target = self.low.targets.get(op)
         if target is not None and not start.sources.get(target, True):
@@ -134,7 +152,6 @@ class _Dot:
             value = floats.convert(em, value, self.acc, self.out) if self.acc in FLOATS else value
             em.write(result, place, em.from_vec(n, self.out, value))
 
-
     def multiply_add(self, a: SSA, b: SSA, acc: SSA) -> SSA:
         em = self.em
         if self.acc in FLOATS:
@@ -143,7 +160,96 @@ class _Dot:
 
 
 def _dot(low: Lowering, op: Op) -> None:
-    _Dot(low, op).run()
+    _Dot(low, op, _operand(low, op.operands[0]), _operand(low, op.operands[1])).run()
 
 
-OPS: dict[str, Callable[[Lowering, Op], None]] = {"tt.dot": _dot}
+# -- scaled products: blocks of elements of few bits along the inner dimension share a scale -------------------------------------------
+
+_FOUR_BITS = 4  # ScaleDotElemType of two-bit exponents and one-bit mantissas, two elements in a byte
+
+
+def _unpacked(low: Lowering, value: Value, selector: int) -> Operand:
+    """The f32 of 4-bit elements. selector: the bit of a position that tells the upper half of a byte from the lower one."""
+    from trident.backend.triton.cpu.lower.lowering import choose
+
+    em, packed = low.em, low.tensor(value)
+
+    def half(shift: int) -> Tensor:
+        def emit(bits: Bits) -> Chunk:
+            n = 1 << len(lane_bits(bits))
+            byte = em.vec(em.at(packed, bits))
+            if shift:
+                byte = em.op("arith.shrui", byte.type, byte, em.const(byte.type, shift))
+            nibble = em.op("arith.andi", byte.type, byte, em.const(byte.type, 15))
+            return em.from_vec(n, "f32", small_floats.widen(em, nibble, small_floats.E2M1, sign_at=3))
+
+        return Tensor(packed.bits, "f32", emit)
+
+    lower, upper = half(0), half(4)
+
+    def emit(bits: Bits) -> Chunk:
+        return choose(low, bits[selector], lower, upper, bits[:selector] + bits[selector + 1:], len(lane_bits(bits)))
+
+    return Operand(Tensor(packed.bits + 1, "f32", emit), (), wanted(low, [value]))
+
+
+def _scaled(low: Lowering, operand: Operand, scale: Value | None, inner: tuple[int, int], outer: tuple[int, int]) -> Operand:
+    """The operand times its scales. inner, outer: (first, number) of the position bits of the two dimensions."""
+    if scale is None:
+        return operand
+    em, scales, wide = low.em, low.tensor(scale), _wide(low, operand.tensor, "f32")
+    group = inner[1] - (scale.type.shape[-1].bit_length() - 1)
+
+    def emit(bits: Bits) -> Chunk:
+        lanes = len(lane_bits(bits))
+        at_k, at_row = bits[inner[0] + group:sum(inner)], bits[outer[0]:sum(outer)]
+        rest = bits[inner[1] + outer[1]:]
+        factor = em.vec(em.moved(scales, (*at_k, *at_row, *rest), lanes))
+        if scales.elem in small_floats.FORMATS:
+            factor = floats.widen(em, factor, scales.elem)
+        else:
+            factor = _power_of_two(low, factor)
+        value = em.vec(em.at(wide, bits))
+        return em.from_vec(1 << lanes, "f32", em.op("arith.mulf", value.type, value, factor))
+
+    return Operand(Tensor(wide.bits, "f32", emit), operand.shape, operand.facts)
+
+
+def _power_of_two(low: Lowering, bits: SSA) -> SSA:
+    """2**(bits - 127) of eight bits; 255 is NaN."""
+    em = low.em
+    itype, btype = em.like(bits, em.i32), em.like(bits, em.i1)
+
+    def equal(value: int) -> SSA:
+        return em.op("arith.cmpi", btype, wide, em.const(itype, value), predicate=ir.IntegerAttr.get(em.i64, 0))
+
+    wide = em.op("arith.extui", itype, bits)
+    out = em.op("arith.shli", itype, wide, em.const(itype, 23))
+    out = em.op("arith.select", itype, equal(0), em.const(itype, 1 << 22), out)  # a denormal number
+    out = em.op("arith.select", itype, equal(255), em.const(itype, 0x7FC00000), out)
+    return em.op("arith.bitcast", em.like(bits, em.f32), out)
+
+
+def _dot_scaled(low: Lowering, op: Op) -> None:
+    segments = [int(d) for d in ir.DenseI32ArrayAttr(op.attrs["operandSegmentSizes"])]
+    rest = list(op.operands[3:])
+    left_scale = rest.pop(0) if segments[3] else None
+    right_scale = rest.pop(0) if segments[4] else None
+    *batch, m, n = op.result.type.shape
+    left, right = (_operand(low, v) for v in op.operands[:2])
+    mb, nb = m.bit_length() - 1, n.bit_length() - 1
+    left_packed, right_packed = (op.int_attr(f"{side}_elem_type") == _FOUR_BITS for side in "ab")
+    left_along_k, right_along_k = (op.int_attr(f"{side}_k_pack", 1) != 0 for side in ("lhs", "rhs"))
+    k = left.shape[-1] * (2 if left_packed and left_along_k else 1)
+    kb = k.bit_length() - 1
+    if left_packed:
+        left = _unpacked(low, op.operands[0], 0 if left_along_k else kb)
+    if right_packed:
+        right = _unpacked(low, op.operands[1], nb if right_along_k else 0)
+    left.shape, right.shape = (*batch, m, k), (*batch, k, n)
+    left = _scaled(low, left, left_scale, (0, kb), (kb, mb))
+    right = _scaled(low, right, right_scale, (nb, kb), (0, nb))
+    _Dot(low, op, left, right).run()
+
+
+OPS: dict[str, Callable[[Lowering, Op], None]] = {"tt.dot": _dot, "tt.dot_scaled": _dot_scaled}

@@ -337,8 +337,9 @@ def _trunci(em: Emitter, op: Op, chunks: Sequence[Chunk], n: int) -> Chunk:
 
 def _float_cast(em: Emitter, op: Op, chunks: Sequence[Chunk], n: int) -> Chunk:
     source, target = chunks[0].elem, _out(op)
-    _check_float(op, source)
-    _check_float(op, target)
+    for elem in (source, target):
+        if elem not in floats.COMPUTE:
+            raise op.unsupported(f"a conversion of {elem}")
     toward_zero = "rounding" in op.attrs and int(op.attrs["rounding"]) == 0
     return apply(em, target, n, chunks, lambda x: floats.convert(em, x, source, target, toward_zero=toward_zero))
 

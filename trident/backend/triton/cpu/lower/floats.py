@@ -4,17 +4,18 @@ Owns widening, rounding and conversion between f64, f32, f16 and bf16. What must
 zero where asked), done once; bf16 is held as its bits in an i16 and never meets an LLVM bfloat, whose helper functions a process
 may lack.
 
-May import: core, vmath.
+May import: core, small_floats, vmath.
 """
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
+from trident.backend.triton.cpu.lower import small_floats
 from trident.backend.triton.cpu.lower.core import SSA, Emitter
 from trident.backend.triton.cpu.lower.vmath import OGE, OGT, OLE, OLT, UNO
 
-COMPUTE = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64"}
+COMPUTE = {"f16": "f32", "bf16": "f32", "f32": "f32", "f64": "f64", **dict.fromkeys(small_floats.FORMATS, "f32")}
 
 
 def _predicate(em: Emitter, value: int) -> ir.Attribute:
@@ -23,6 +24,8 @@ def _predicate(em: Emitter, value: int) -> ir.Attribute:
 
 def widen(em: Emitter, value: SSA, elem: str) -> SSA:
     """To the type in which `elem` computes."""
+    if elem in small_floats.FORMATS:
+        return small_floats.widen(em, value, small_floats.FORMATS[elem])
     if elem == "bf16":
         bits = em.op("arith.extui", em.like(value, em.i32), value)
         bits = em.op("arith.shli", bits.type, bits, em.const(bits.type, 16))
@@ -34,6 +37,8 @@ def widen(em: Emitter, value: SSA, elem: str) -> SSA:
 
 def narrow(em: Emitter, value: SSA, elem: str) -> SSA:
     """From the type in which `elem` computes, rounding to nearest even."""
+    if elem in small_floats.FORMATS:
+        return small_floats.narrow(em, value, small_floats.FORMATS[elem])
     if elem == "bf16":
         return _to_bf16(em, value)
     if elem == "f16":
@@ -69,8 +74,10 @@ def _f64_to_odd_f32(em: Emitter, value: SSA) -> SSA:
 
 
 def _toward_zero(em: Emitter, value: SSA, target: str) -> SSA:
-    """f32 to f16 or bf16, truncating."""
+    """f32 to fewer bits, truncating."""
     itype = em.like(value, em.i32)
+    if target in small_floats.FORMATS:
+        return small_floats.narrow(em, value, small_floats.FORMATS[target], toward_zero=True)
     if target == "bf16":
         bits = em.op("arith.bitcast", itype, value)
         upper = em.op("arith.shrui", itype, bits, em.const(itype, 16))

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from torch_mlir import ir
 
-from trident.backend.triton.cpu.lower import control, debug, dot, facts, index, memory, reduce
+from trident.backend.triton.cpu.lower import control, debug, dot, facts, index, mapping, memory, reduce, small_floats
 from trident.backend.triton.cpu.lower.core import COUNTER, INTS, LANE, SSA, Buffer, Chunk, Emitter, Tensor
 from trident.backend.triton.cpu.lower.elementwise import RULES
 from trident.backend.triton.cpu.lower.index import Bits, is_lane, lane_bits
@@ -168,6 +168,8 @@ def _constant(low: Lowering, op: Op) -> None:
         stype = em.storage[kind.elem]
         if kind.elem == "bf16":
             return em.const(stype, _bf16_bits(float(value)))
+        if kind.elem in small_floats.FORMATS:
+            return em.const(stype, small_floats.constant_bits(float(value), small_floats.FORMATS[kind.elem]))
         return em.const(stype, value)
 
     if kind.ranked:
@@ -252,7 +254,7 @@ def _trans(low: Lowering, op: Op) -> None:
     _view(low, op, index.transpose_map(op.operands[0].type.shape, order))
 
 
-def _choose(low: Lowering, bit: int, a: Tensor, b: Tensor, rest: Bits, lanes: int) -> Chunk:
+def choose(low: Lowering, bit: int, a: Tensor, b: Tensor, rest: Bits, lanes: int) -> Chunk:
     """`a` where the bit is 0 and `b` where it is 1, both at position `rest`."""
     em = low.em
     if bit < LANE:
@@ -274,7 +276,7 @@ def _join_like(low: Lowering, op: Op, position: int) -> None:
     kind = op.result.type
 
     def emit(bits: Bits) -> Chunk:
-        return _choose(low, bits[position], a, b, bits[:position] + bits[position + 1:], len(lane_bits(bits)))
+        return choose(low, bits[position], a, b, bits[:position] + bits[position + 1:], len(lane_bits(bits)))
 
     low.env[op.result] = Tensor(kind.bits, kind.elem, emit, sources=low.sources([a, b], same=False))
 
@@ -306,7 +308,7 @@ OPS: dict[str, Callable[[Lowering, Op], None]] = {
     "arith.constant": _constant, "ub.poison": _poison, "tt.make_range": _make_range, "tt.splat": _splat, "tt.unsplat": _unsplat,
     "tt.expand_dims": _reshape, "tt.reshape": _reshape, "tt.broadcast": _broadcast, "tt.trans": _trans, "tt.join": _join,
     "tt.split": _split, "tt.cat": _cat, "tt.get_program_id": _program_id, "tt.get_num_programs": _num_programs,
-    **memory.OPS, **reduce.OPS, **control.OPS, **dot.OPS, **debug.OPS,
+    **memory.OPS, **reduce.OPS, **control.OPS, **dot.OPS, **debug.OPS, **mapping.OPS,
 }
 
 __all__ = ["COUNTER", "Lowering", "OPS"]
