@@ -20,6 +20,7 @@ from trident import options as options_module
 from trident.backend.native.callable import callable_type, make_callable
 from trident.backend.native.evaluator import FrameHook
 from trident.backend.native.verdicts import Apart, Whole
+from trident.backend.replay.cuda import pool_bytes
 from trident.boundary import answer
 from trident.entry import Entry, all_entries
 from trident.frontend.recorder import describe_fault
@@ -178,9 +179,10 @@ def explain(target: Any) -> Explanation:
 
 
 def stats() -> dict[str, int]:
-    """Totals over all live functions: functions, specializations, bridges, hits, misses, side_exits, aborts."""
+    """Totals over all live functions: functions, specializations, bridges, hits, misses, side_exits, aborts, graphs, graph_bytes."""
     entries = all_entries()
     roots = sum(len(e.roots) for e in entries)
+    graphs = sum(len(s.promotion.site.graphs) for e in entries for s in list(e.specializations) if s.promotion is not None)
     return {
         "functions": len(entries),
         "specializations": roots,
@@ -189,6 +191,8 @@ def stats() -> dict[str, int]:
         "misses": sum(e.cell.misses for e in entries),
         "side_exits": sum(e.side_exits for e in entries),
         "aborts": sum(len(e.aborts) for e in entries),
+        "graphs": graphs,
+        "graph_bytes": pool_bytes() if graphs else 0,
     }
 
 

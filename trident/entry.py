@@ -37,6 +37,7 @@ from trident.ir.ops import JUMP
 from trident.misses import Misses
 from trident.options import Options
 from trident.patience import Patience, Way, further
+from trident.promotion import Promotion, promote
 from trident.report import Abort, ExitReport, Explanation, SpecializationReport, Timing
 from trident.services import services
 from trident.shadow import ShadowError
@@ -60,6 +61,7 @@ class Specialization:
     timing: Timing
     identified: dict[Any, object] = field(default_factory=dict)  # number of an argument -> the object that it must be
     way: Way = ()  # that leads there
+    promotion: Promotion | None = None  # of a root trace that may be replayed
 
 
 _LOOKS = 3
@@ -173,7 +175,21 @@ class Entry:
         self.skip //= 2  # it returned: waiting for calls that do not raise was right, and need not last
         return result
 
+    def _promote(self, call: UsersCall, arguments: tuple[object, ...]) -> bool:
+        """Whether the call was missed so that a specialization may become a graph. It is left to CPython then."""
+        scm = self._scm
+        due = scm.due() if scm is not None else []
+        if scm is None or not due:
+            return False
+        promotions = {s.program: s.promotion for s in self.specializations if s.promotion is not None}
+        found = promote(scm, [(root, promotions[root]) for root in due if root in promotions], arguments, self.on_exit, _recording)
+        if found is not None and found.given_up and self.options.strict and self.options.replay == "always":
+            call.complaint = StrictError(f"{self.name} is not replayed: {found.why}")
+        return found is not None
+
     def _answer(self, call: UsersCall, function: FunctionType, code: CodeType, bound: tuple[object, ...]) -> None:
+        if code is self.code and self._promote(call, (*bound, function)):
+            return
         if self.retired or self._sits_out() or self._is_crowded() or not _recording.acquire(blocking=False):
             return
         try:
@@ -436,6 +452,9 @@ class Entry:
         with self._lock:
             if self._scm is scm:
                 self.specializations.append(made)
+                if self.options.replay != "off" and trace.parent is None and not trace.loops:
+                    made.promotion = Promotion(trace, self.options.replay)
+                    scm.await_hits(program, made.promotion.first)
         log.write("record", f"{self.name}: {'bridge' if trace.parent else 'specialization'} {len(self.specializations) - 1}, "
                             f"record {timing.record:.1f} ms, compile {timing.compile:.1f} ms")
         for guard in trace.guards:
@@ -583,7 +602,7 @@ def _report(specialization: Specialization, number: int) -> SpecializationReport
         f"{trace.name}#{number}", "bridge" if trace.parent else "root", tuple(trace.guards), len(trace.pins),
         trace.operators, len(trace.launches), tuple(trace.opaque_calls),
         len(trace.native_calls), exits, specialization.timing, str(trace), specialization.program.llvm_ir,
-        tuple(specialization.program.launch_reasons()))
+        tuple(specialization.program.launch_reasons()), str(specialization.promotion or ""))
 
 
 def all_entries() -> list[Entry]:

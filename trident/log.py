@@ -24,6 +24,7 @@ TOPICS: dict[str, str] = {
     "aborts": "recordings given up, with the reason and line",
     "compile": "lowering and LLVM: sizes and times",
     "opaque": "opaque calls recorded",
+    "replay": "graphs captured, and why not",
     "ir": "the trace before and after the passes",
 }
 

@@ -32,6 +32,7 @@ class Options:
         on a miss, with one warning.
     max_bridges: bridges per function. bridge_threshold: side exits taken at one place before a bridge is recorded there.
     max_aborts: failed recordings before the function is left to CPython. max_trace_ops: instructions that a recording may execute.
+    replay: "auto" captures a CUDA graph of what has hit some times, where its work is static, "always" after the first hit, "off" never.
     max_opaque_calls: of the traces of a function that only a frame hook has captured; beyond it the frame is left to CPython, and what
         it calls is captured by itself.
     demoted: (id of a dict, key) of numbers that are read at run time instead of being pinned (filled by Trident itself).
@@ -47,6 +48,7 @@ class Options:
     max_aborts: int = 3
     max_trace_ops: int = 400_000
     max_opaque_calls: int = 16
+    replay: str = "off"
     check: int = 0
     dump: str | None = None
     demoted: set[tuple[int, object]] = field(default_factory=set, compare=False)
@@ -72,6 +74,7 @@ class _Values:
     words: str
     least: int | None = None
     most: int | None = None
+    choices: tuple[str, ...] = ()
 
 
 ACCEPTED: dict[str, _Values] = {
@@ -82,6 +85,7 @@ ACCEPTED: dict[str, _Values] = {
     "max_aborts": _Values((int,), "an int of at least 1", 1),
     "max_trace_ops": _Values((int,), "an int of at least 1", 1),
     "max_opaque_calls": _Values((int,), "an int of at least 0", 0),
+    "replay": _Values((str,), '"auto", "off" or "always"', choices=("auto", "off", "always")),
     "check": _Values((bool, int), "0, 1 or 2", 0, 2),
     "dump": _Values((str, os.PathLike, type(None)), "a directory (str or path) or None"),
 }
@@ -95,6 +99,8 @@ def _checked(name: str, value: object) -> Any:
         raise TypeError(f"{complaint} ({type(value).__name__})")
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if values.choices and value not in values.choices:
+        raise ValueError(complaint)
     number: Any = value
     if values.least is not None and number < values.least or values.most is not None and number > values.most:
         raise ValueError(complaint)

@@ -77,6 +77,7 @@ class SpecializationReport:
     ir: str = field(repr=False, default="")
     llvm: str = field(repr=False, default="")
     launch_reasons: tuple[str, ...] = ()  # why launches go through Triton's Python, where they do
+    replay: str = ""  # how often it was replayed as a graph, or why it is not; "" where that was not asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,9 @@ class Explanation:
         launches = [(_number(s), reason) for s in self.specializations for reason in s.launch_reasons]
         if launches:
             yield _table("launches through Triton's Python", ("in", "why"), [(n, reason) for n, reason in launches])
+        replays = [(_number(s), s.replay) for s in self.specializations if s.replay]
+        if replays:
+            yield _table("graphs", ("of", "state"), list(replays))
         exits = [(_number(s), e) for s in self.specializations for e in s.exits if e.taken]
         if exits:
             yield _table("side exits taken", ("in", "condition", "times", "bridge", "where"),

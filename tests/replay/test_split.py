@@ -116,7 +116,7 @@ def _address(x: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize(("function", "args", "reason"), [
     (_item, (X,), "reads a tensor's contents"), (_branch, (X,), "aten."), (_opaque, (X,), "call of a Python object"),
-    (_nonzero, (X,), "reads a tensor's contents"), (_resized, (X.clone(),), "changes a tensor's shape"),
+    (_nonzero, (X,), "depends on a tensor's contents"), (_resized, (X.clone(),), "changes a tensor's shape"),
     (_nothing, (X,), "nothing for the device"), (_static_number, (X,), "number that depends on the device"),
     (_caught, (X,), "an exception that is caught"), (_loop, (X, 200), "does not end with the call"),
     (_address, (X,), "address of an intermediate"),

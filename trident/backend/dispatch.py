@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from trident.backend.native import frame, runtime
@@ -20,6 +21,16 @@ from trident.backend.native.fast import compile_fast
 
 class _Closable(Protocol):
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A program in the table. wait: hits after which it is passed over, None for never. behind: how far before it the program stands
+    that is to be tried first where this one has answered."""
+
+    address: int
+    wait: int | None = None
+    behind: int = 0
 
 
 class _Old:
@@ -58,11 +69,11 @@ class Dispatch:
         self._compiled = compile_fast(text, name=f"trident.dispatch.{name}")
         self.address = self._compiled.address("dispatch")
 
-    def publish(self, addresses: Sequence[int], selection: Compiled | None = None) -> None:
+    def publish(self, entries: Sequence[Entry], selection: Compiled | None = None) -> None:
         """From now on try these programs, those first that come first. selection: the code that says which can answer."""
-        words = [len(addresses), 0, selection.address("select") if selection is not None else 0]
-        for address in addresses:
-            words += [address, 0]
+        words = [len(entries), 0, selection.address("select") if selection is not None else 0]
+        for n, entry in enumerate(entries):
+            words += [entry.address, 0, frame.NEVER if entry.wait is None else entry.wait, n - entry.behind]
         table = (ctypes.c_uint64 * len(words))(*words)
         self._tables.append(table)
         self._selections.append(selection)
@@ -72,7 +83,27 @@ class Dispatch:
     @property
     def hits(self) -> list[int]:
         """How often each program answered since this table was published, in its order."""
-        return list(self._tables[-1][frame.TABLE_ENTRIES // 8 + 1::2])
+        return self._column(frame.ENTRY_HITS)
+
+    def _column(self, field: int) -> list[int]:
+        return list(self._tables[-1][(frame.TABLE_ENTRIES + field) // 8::frame.DISPATCH_ENTRY_SIZE // 8])
+
+    @property
+    def waits(self) -> list[int | None]:
+        """How many hits each program has to go until it is passed over, None for ever."""
+        return [None if due == frame.NEVER else due - hits for due, hits in zip(self._column(frame.ENTRY_DUE), self.hits, strict=True)]
+
+    @property
+    def due(self) -> list[int]:
+        """The programs that are passed over now."""
+        columns = self._column(frame.ENTRY_DUE), self.hits
+        return [n for n, (due, hits) in enumerate(zip(*columns, strict=True)) if due == hits]
+
+    def await_hits(self, number: int, wait: int | None) -> None:
+        """Pass a program over when it has that many more hits; None: never."""
+        place = (frame.TABLE_ENTRIES + number * frame.DISPATCH_ENTRY_SIZE) // 8
+        hits = self._tables[-1][place + frame.ENTRY_HITS // 8]
+        self._tables[-1][place + frame.ENTRY_DUE // 8] = frame.NEVER if wait is None else hits + wait
 
     @property
     def inside(self) -> int:

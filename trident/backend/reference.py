@@ -47,11 +47,11 @@ class Onward(SideExit):
     """A trace that ends at the header of a loop, from which another one goes on."""
 
 
-class _Leave(Exception):
+class Leave(Exception):
     """An op that cannot go on."""
 
 
-class GuardFailed(_Leave):
+class GuardFailed(Leave):
     """A guard, or a pin, that does not hold."""
 
     def __init__(self, info: GuardInfo, pin: Pin | None = None) -> None:
@@ -81,7 +81,7 @@ def _attr(op: mlir.Operation, name: str) -> Any:
 
 def _int64(value: int) -> int:
     if value not in _INT64:
-        raise _Leave("the result does not fit int64")
+        raise Leave("the result does not fit int64")
     return value
 
 
@@ -90,13 +90,13 @@ def _arith(fn: Callable[..., object]) -> Callable[..., object]:
         try:
             result = fn(*args)
         except ArithmeticError as e:
-            raise _Leave(str(e)) from None
+            raise Leave(str(e)) from None
         except ValueError as e:
-            raise _Leave(str(e)) from None
+            raise Leave(str(e)) from None
         if type(result) is int:
             return _int64(result)
         if type(result) is complex:
-            raise _Leave("the result is complex")
+            raise Leave("the result is complex")
         return result
 
     return rule
@@ -105,7 +105,7 @@ def _arith(fn: Callable[..., object]) -> Callable[..., object]:
 def _shift(fn: Callable[[int, int], int]) -> Callable[[int, int], int]:
     def shift(a: int, b: int) -> int:
         if fn is operator.lshift and not 0 <= b < 64:
-            raise _Leave("shift count")
+            raise Leave("shift count")
         return fn(a, b)
 
     return shift
@@ -113,14 +113,14 @@ def _shift(fn: Callable[[int, int], int]) -> Callable[[int, int], int]:
 
 def _pow_int(a: int, b: int) -> int:
     if b < 0 or (abs(a) > 1 and b > 64):
-        raise _Leave("int ** int outside int64")
+        raise Leave("int ** int outside int64")
     return a**b
 
 
 def _exact(fn: Callable[..., float]) -> Callable[..., float]:
     def checked(*args: int) -> float:
         if any(abs(a) > _EXACT for a in args):
-            raise _Leave("an int too large to be a float exactly")
+            raise Leave("an int too large to be a float exactly")
         return fn(*args)
 
     return checked
@@ -141,7 +141,7 @@ def _exit(run: Run, op: mlir.Operation) -> None:
     reason = str(_attr(op, "reason"))
     if reason == JUMP and run.state is not None:
         raise Onward(*run.state, reason)
-    raise _Leave(reason)
+    raise Leave(reason)
 
 
 def _state(run: Run, op: mlir.Operation, *values: object) -> None:
@@ -156,7 +156,7 @@ def _cell_get(run: Run, op: mlir.Operation, cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
-        raise _Leave("the cell is empty") from None
+        raise Leave("the cell is empty") from None
 
 
 def _cell_set(run: Run, op: mlir.Operation, cell: CellType, value: object) -> None:
@@ -194,7 +194,7 @@ def _keys_are(keys: tuple[object, ...], expected: Any) -> bool:
 
 def _inside(container: Any, index: int) -> int:
     if not 0 <= index < len(container):
-        raise _Leave("the index is outside")
+        raise Leave("the index is outside")
     return index
 
 
@@ -215,7 +215,7 @@ def _launch(run: Run, op: mlir.Operation, *values: Any) -> None:
 def _replay(run: Run, op: mlir.Operation, *operands: object) -> object:
     found = run.trace.replays[_attr(op, "site")].run(operands)
     if isinstance(found, str):
-        raise _Leave(found)
+        raise Leave(found)
     return found[0] if len(op.results) == 1 else found
 
 
@@ -376,7 +376,7 @@ def run_trace(trace: Trace, args: tuple[object, ...]) -> object:
         operation = operations[at]
         try:
             execute(run, operation)
-        except _Leave as e:
+        except Leave as e:
             if run.state is None:
                 raise Miss(str(e)) from None
             raise SideExit(*run.state, str(e)) from None

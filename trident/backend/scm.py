@@ -13,12 +13,12 @@ import gc
 import struct
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from trident.backend.dispatch import Dispatch
+from trident.backend.dispatch import Dispatch, Entry
 from trident.backend.exits import ExitSite
 from trident.backend.lowering.function import Function
 from trident.backend.lowering.lower import lower
@@ -83,6 +83,8 @@ class HostProgram:
         """Seconds for lowering and LLVM together."""
         self.slots = len(lowered.slot_kinds)
         self.uses = 0.0  # hits, those of long ago counting less
+        self.wait: int | None = None  # hits until it is passed over, so that something is done about it; None for never
+        self.replay: HostProgram | None = None  # the graphs of the same trace, which are tried first
 
     def _words(self, values: list[int]) -> Any:
         array = (ctypes.c_uint64 * max(len(values), 1))(*[v & 0xFFFFFFFFFFFFFFFF for v in values])
@@ -138,6 +140,8 @@ class HostProgram:
         self._compiled.close()
         for state in self._launches:
             state.release()
+        for site in self.trace.replays:
+            site.close()
         self._launches = []
 
 
@@ -174,8 +178,38 @@ class SCM:
 
     @property
     def programs(self) -> list[HostProgram]:
-        """Roots and bridges."""
-        return [*self.roots, *self.bridges]
+        """Roots, their graphs, and bridges."""
+        return [*self._in_order(self.roots), *self.bridges]
+
+    @staticmethod
+    def _in_order(roots: Sequence[HostProgram]) -> list[HostProgram]:
+        """As they are tried: the graphs of a root before it."""
+        return [program for root in roots for program in (root.replay, root) if program is not None]
+
+    def add_replay(self, root: HostProgram, program: HostProgram) -> None:
+        """Publish the program that replays the graphs of a root trace."""
+        with self._open(program):
+            self._count_uses()
+            root.replay = program
+            self._publish(self.roots)
+
+    def await_hits(self, root: HostProgram, wait: int | None) -> None:
+        """Pass a root over when it has that many more hits; None: never."""
+        with self._lock:
+            if self._dispatch is not None and root in self.roots:
+                root.wait = wait
+                self._dispatch.await_hits(self._in_order(self.roots[::-1]).index(root), wait)
+
+    def due(self) -> list[HostProgram]:
+        """The roots that are passed over now; they are not any more."""
+        with self._lock:
+            if self._dispatch is None:
+                return []
+            order = self._in_order(self.roots[::-1])
+            found = [order[n] for n in self._dispatch.due]
+            for root in found:
+                self.await_hits(root, None)
+            return found
 
     def add(self, trace: Trace) -> HostProgram:
         """Compile a root trace and publish it: from now on the dispatch tries it."""
@@ -193,7 +227,7 @@ class SCM:
         with self._open(program):
             before, dispatch = self.programs, self._dispatch
             self._count_uses()
-            least = min(self.roots, key=lambda root: root.uses)
+            least = min(self.roots, key=lambda root: root.uses + (root.replay.uses if root.replay is not None else 0))
             self._publish([*(root for root in self.roots if root is not least), program])
             stay = self._led_to([*self.roots, *([keep] if keep is not None else [])])
             self.bridges = [bridge for bridge in self.bridges if bridge in stay]
@@ -211,13 +245,15 @@ class SCM:
             if program not in found:
                 found.add(program)
                 programs += [by_address[site.bridge] for site in program.exits if site.bridge in by_address]
+                programs += [program.replay] if program.replay is not None else []
         return found
 
     def _count_uses(self) -> None:
         """Into the programs; the next table counts anew."""
         if self._dispatch is not None:
-            for root, hits in zip(self.roots[::-1], self._dispatch.hits, strict=True):
-                root.uses = root.uses / 2 + hits
+            order = self._in_order(self.roots[::-1])
+            for program, hits, wait in zip(order, self._dispatch.hits, self._dispatch.waits, strict=True):
+                program.uses, program.wait = program.uses / 2 + hits, wait
 
     def attach_bridge(self, site: ExitSite, trace: Trace) -> HostProgram:
         """Compile a bridge and let the exit, which is one of this SCM's, continue in it."""
@@ -230,13 +266,14 @@ class SCM:
     def _publish(self, roots: list[HostProgram]) -> None:
         """From now on these answer. The newest one is tried first: what was just missed is likely to come again."""
         dispatch = self._dispatch or Dispatch(self.name, self._visitors)
-        newest_first = roots[::-1]
+        newest_first = self._in_order(roots[::-1])
         selection, code = None, None
-        if len(newest_first) > _LINEAR:
-            names = [f"root {n}" for n in reversed(range(len(newest_first)))]
+        if len(roots) > _LINEAR:
+            numbers = {root: n for n, root in enumerate(roots)}
+            names = [f"root {numbers[program]}" if program in numbers else "graphs" for program in newest_first]
             selection = Selection([program.tests for program in newest_first], names)
             code = engine.compile_ir(selection.text(), opt=1, name=f"trident.selection.{self.name}")
-        dispatch.publish([program.address for program in newest_first], code)
+        dispatch.publish([Entry(program.address, program.wait, int(program.replay is not None)) for program in newest_first], code)
         self.roots, self.selection, self._dispatch = roots, selection, dispatch
         self.cell.dispatch = dispatch.address
 

@@ -206,6 +206,10 @@ class Replay(Protocol):
         """Replay it: its results, or why none fits."""
         ...
 
+    def close(self) -> None:
+        """Let the graphs go: nobody replays them any more."""
+        ...
+
 
 # --------------------------------------------------------------------------------------------------------------- trace
 

@@ -76,7 +76,7 @@ SLOW_COUNT: Final = 16
 SLOW_ITEMS: Final = 24  # -> words: key, expected, …, or items
 SLOW_SIZE: Final = 32
 
-# The record of a dispatch, and its table: count, index of the program that answered last, the selection, address and hits of each.
+# The record of a dispatch, and its table: count, index of the program to try first, the selection, and the entries.
 DISPATCH_INSIDE: Final = 0
 DISPATCH_TABLE: Final = 8
 DISPATCH_SIZE: Final = 16
@@ -84,6 +84,11 @@ TABLE_COUNT: Final = 0
 TABLE_LAST: Final = 8
 TABLE_SELECT: Final = 16  # address of `ptr select(ptr bound)`, 0 where all are tried
 TABLE_ENTRIES: Final = 24
+ENTRY_PROGRAM: Final = 0  # its address
+ENTRY_HITS: Final = 8
+ENTRY_DUE: Final = 16  # hits at which it is passed over, so that the call is missed and something done about it; NEVER
+ENTRY_LEAD: Final = 24  # index of the program to try first when this one has answered
+DISPATCH_ENTRY_SIZE: Final = 32
 
 
 class SlotKind(IntEnum):

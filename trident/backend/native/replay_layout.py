@@ -51,7 +51,11 @@ GRAPH_STREAM: Final = 160
 GRAPH_CAPTURING: Final = 168  # i32 capturing(stream, i32* status), 0 for done; 0 where there are no captures
 GRAPH_LAUNCH: Final = 176  # i32 launch(context), 0 for done, else with a Python exception
 GRAPH_CONTEXT: Final = 184
-GRAPH_SIZE: Final = 192
+GRAPH_WORD_COUNT: Final = 192
+GRAPH_WORDS: Final = 200  # -> address, mask, expected: what Triton looks at when it launches
+GRAPH_DICT_COUNT: Final = 208
+GRAPH_DICTS: Final = 216  # -> dict, version tag seen last, key, hash of the key, expected value
+GRAPH_SIZE: Final = 224
 
 # A row of the environment: a function of up to three arguments, and what it gives under a mask.
 ROW_FUNCTION: Final = 0
@@ -120,6 +124,7 @@ class Mismatch(IntEnum):
     PROFILER = 12
     VERSION = 13
     COPY = 14
+    LAUNCH = 15
 
 
 DONE, MISSED, RAISED = 0, 1, 2

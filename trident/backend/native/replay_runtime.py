@@ -10,19 +10,20 @@ Owns
 What must hold: the GIL is held, and but for the emulation no Python code runs, so that nobody comes between the copies in and the
 copies out; until the launch nothing that the program can see is changed; whatever is not exactly as it was at the capture is MISSED.
 
-May import: llvmlite (through emit), emit, engine, frame, keys, replay_layout, runtime, torch_layouts.
+May import: llvmlite (through emit), emit, engine, keys, launch_layout, replay_layout, runtime, torch_layouts.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from llvmlite import ir
 
-from trident.backend.native import emit, engine, keys, runtime, torch_layouts
+from trident.backend.native import emit, engine, keys, launch_layout, runtime, torch_layouts
 from trident.backend.native import replay_layout as layout
 from trident.backend.native.emit import I1, I8, I32, I64, PTR, VOID, i32, i64, pointer
 from trident.backend.native.replay_layout import Mismatch, OutputKind, RowKind
@@ -108,6 +109,27 @@ def _define_ask(m: emit.Module) -> None:
             second = f.equal(kind, i64(RowKind.SECOND))
             f.store(f.b.select(second, f.b.extract_value(both, 1), f.b.extract_value(both, 0)), found)
     f.ret(f.load(found, kind=I64))
+
+
+def _define_launches(m: emit.Module) -> None:
+    """i1 launches(site, graph): whether Triton would launch the same kernels (see triton.guards)."""
+    f = m.function("launches", I1, [PTR, PTR], internal=True)
+    site, graph = f.args
+    test = _Test(f, site)
+    words, dicts = f.load(graph, layout.GRAPH_WORDS), f.load(graph, layout.GRAPH_DICTS)
+    with f.loop(i64(0), f.load(graph, layout.GRAPH_WORD_COUNT, I64)) as n:
+        guard = f.at(words, f.b.mul(n, i64(8 * launch_layout.WORD_GUARD_WORDS)))
+        found = f.b.and_(f.load(f.load(guard), kind=I64), f.load(guard, 8, I64))
+        test.refuse(f.differ(found, f.load(guard, 16, I64)), Mismatch.LAUNCH, n)
+    with f.loop(i64(0), f.load(graph, layout.GRAPH_DICT_COUNT, I64)) as n:
+        guard = f.at(dicts, f.b.mul(n, i64(8 * launch_layout.DICT_GUARD_WORDS)))
+        mapping = f.load(guard)
+        tag = f.load(mapping, launch_layout.DICT_VERSION_TAG, I64)
+        with f.when(f.differ(tag, f.load(guard, 8, I64)), likely=False):
+            found = f.call("_PyDict_GetItem_KnownHash", PTR, mapping, f.load(guard, 16), f.load(guard, 24, I64))
+            test.refuse(f.differ(found, f.load(guard, 32)), Mismatch.LAUNCH, n)
+            f.store(tag, guard, 8)
+    f.ret(I1(1))
 
 
 def _impl(f: emit.Function, tensors: ir.Value, index: ir.Value) -> ir.Value:
@@ -200,6 +222,8 @@ def _define_fits(m: emit.Module) -> None:
     with f.when(f.b.not_(f.call("inputs", I1, site, graph, tensors)), likely=False):
         f.ret(I1(0))
     with f.when(f.b.not_(f.call("environment", I1, site, graph)), likely=False):
+        f.ret(I1(0))
+    with f.when(f.b.not_(f.call("launches", I1, site, graph)), likely=False):
         f.ret(I1(0))
     capturing = f.load(graph, layout.GRAPH_CAPTURING)
     with f.when(f.not_null(capturing)):
@@ -345,6 +369,37 @@ _NO_COPY: Final = ctypes.create_string_buffer(b"trident: a result of a graph cou
 _NO_COPY_ADDRESS: Final = ctypes.addressof(_NO_COPY)
 
 
+@dataclass(frozen=True, slots=True)
+class CudaAddresses:
+    """Of the functions that a graph of CUDA's has in its words: launch, copy and capturing, see replay_layout.GRAPH_*."""
+
+    launch: int
+    copy: int
+    capturing: int
+
+
+_CUDA_REPLAY: Final = "_ZN2at4cuda9CUDAGraph6replayEv"
+_CUDA_COPY: Final = "cuMemcpyDtoDAsync_v2"
+_CUDA_CAPTURING: Final = "cuStreamIsCapturing"
+
+
+@cache
+def cuda_addresses() -> CudaAddresses:
+    """NativeError where one of them does not exist."""
+    load()
+    engine.load_library("libcuda.so.1")
+    for name in (_CUDA_REPLAY, _CUDA_COPY, _CUDA_CAPTURING):
+        if not engine.find_symbol(name):
+            raise NativeError(f"there is no {name} to replay graphs with")
+    m = emit.Module("trident.replay.cuda")
+    f = m.function("trident_replay_cuda", I32, [PTR])
+    f.function.attributes.add("uwtable")
+    f.call(_CUDA_REPLAY, VOID, f.args[0])
+    f.ret(i32(0))
+    launch = m.compile(opt=2).address("trident_replay_cuda")
+    return CudaAddresses(launch, engine.find_symbol(_CUDA_COPY), engine.find_symbol(_CUDA_CAPTURING))
+
+
 @cache
 def load() -> engine.Compiled:
     """Compile these functions and make them known. NativeError where torch's layout is not known."""
@@ -352,8 +407,8 @@ def load() -> engine.Compiled:
     if layout.current() is None or keys.current() is None:
         raise NativeError("where this torch keeps a tensor's memory is not known")
     m = emit.Module("trident.replay")
-    for define in (_define_copy, _define_ask, _define_environment, _define_inputs, _define_fits, _define_forget, _define_outputs,
-                   _define_replay):
+    for define in (_define_copy, _define_ask, _define_environment, _define_launches, _define_inputs, _define_fits, _define_forget,
+                   _define_outputs, _define_replay):
         define(m)
     compiled = m.compile(opt=2)
     for name in (REPLAY, HOST_COPY, CALL):

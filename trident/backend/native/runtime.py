@@ -299,13 +299,14 @@ def _dispatch(m: emit.Module) -> None:
     count, last = f.load(table, frame.TABLE_COUNT, I64), f.load(table, frame.TABLE_LAST, I64)
 
     def attempt(index: ir.Value) -> None:
-        entry = f.at(f.at(table, frame.TABLE_ENTRIES), f.b.mul(index, i64(16)))
-        result = f.call_address(f.load(entry), PTR, bound)
-        with f.when(f.differ(result, miss)):
-            f.add_to(entry, 8, 1)
-            f.store(index, table, frame.TABLE_LAST)
-            f.add_to(record, frame.DISPATCH_INSIDE, -1)
-            f.ret(result)
+        entry = f.at(f.at(table, frame.TABLE_ENTRIES), f.b.mul(index, i64(frame.DISPATCH_ENTRY_SIZE)))
+        with f.when(f.differ(f.load(entry, frame.ENTRY_HITS, I64), f.load(entry, frame.ENTRY_DUE, I64)), likely=True):
+            result = f.call_address(f.load(entry), PTR, bound)
+            with f.when(f.differ(result, miss)):
+                f.add_to(entry, frame.ENTRY_HITS, 1)
+                f.store(f.load(entry, frame.ENTRY_LEAD, I64), table, frame.TABLE_LAST)
+                f.add_to(record, frame.DISPATCH_INSIDE, -1)
+                f.ret(result)
 
     def done() -> None:
         f.add_to(record, frame.DISPATCH_INSIDE, -1)

@@ -80,6 +80,9 @@ class DevicePart:
         given = [run.env[operand] for operand in operands]
         for tensor in _tensors(given):
             look(tensor)
+        for value in given:
+            if isinstance(value, torch.device):
+                look(torch.empty(0, device=value))
         if op.name == "trident.launch":
             self._launch(run, op, given)
             return

@@ -21,8 +21,18 @@ from trident.backend.native.aside import aside
 from trident.backend.native.replay_layout import OutputKind
 from trident.backend.replay import environment, facts
 from trident.backend.replay.device import DevicePart
+from trident.backend.replay.launched import Launched
 from trident.backend.replay.split import Plan, Unfit
 from trident.backend.replay.targets import Capture, Target, target_of, unchanged
+
+
+class NotCopied(Unfit):
+    """An input that cannot be copied in: `number`."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+
 
 COPIED_BYTES: Final = 1 << 20
 """An input that comes at another address each time is copied in if it is no larger than this."""
@@ -37,6 +47,7 @@ class Graph:
         self.pinned = tuple(pinned)
         self.questions = questions
         self._keep: list[Any] = [capture]
+        self._launched = Launched(())
         self._words = self.words([0] * (layout.GRAPH_SIZE // 8))
         self.address = ctypes.addressof(self._words)
 
@@ -56,6 +67,19 @@ class Graph:
         """A table of rows of words, and their number."""
         self.set(offset, ctypes.addressof(self.words([word for row in rows for word in row])))
         self.set(count, len(rows))
+
+    def guard_launches(self, launched: Launched) -> None:
+        """Replay only while Triton would launch the same kernels."""
+        self._launched = launched
+        self.table(layout.GRAPH_WORDS, layout.GRAPH_WORD_COUNT, launched.words)
+        self.table(layout.GRAPH_DICTS, layout.GRAPH_DICT_COUNT, launched.dicts)
+
+    def renew(self) -> bool:
+        """Look again at what Triton looks at. Whether it would still launch the same kernels."""
+        if not self._launched.renew():
+            return False
+        self.guard_launches(self._launched)
+        return True
 
     @property
     def replays(self) -> int:
@@ -106,14 +130,14 @@ class _Capturing:
         """Memory of its own for an input."""
         size = facts.extent(tensor)
         if size < 0:
-            raise Unfit("an input that comes at another address each time has gaps between its elements")
+            raise NotCopied(number, "an input that comes at another address each time has gaps between its elements")
         if size > COPIED_BYTES:
-            raise Unfit(f"an input of {size} bytes comes at another address each time")
+            raise NotCopied(number, f"an input of {size} bytes comes at another address each time")
         if self.plan.reaches_storage and tensor.storage_offset():
-            raise Unfit("an operator may look beyond an input that comes at another address each time")
+            raise NotCopied(number, "an operator may look beyond an input that comes at another address each time")
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         if size and (tensor.data_ptr() | made.data_ptr()) % self.target.alignment:
-            raise Unfit("an input that comes at another address each time is not aligned")
+            raise NotCopied(number, "an input that comes at another address each time is not aligned")
         with torch.no_grad():
             made.copy_(tensor)
         return made
@@ -125,7 +149,7 @@ class _Capturing:
         written = self.part.written
         for n in self.copied:
             if given[n].untyped_storage()._cdata in written:
-                raise Unfit("it writes to an input that comes at another address each time")
+                raise NotCopied(n, "it writes to an input that comes at another address each time")
         graph = Graph(captured, [0 if n in self.copied else t.data_ptr() for n, t in enumerate(self.tensors)], questions)
         graph.keep([given, captured.results, self.plan])
         graph.table(layout.GRAPH_ENVIRONMENT, layout.GRAPH_ENVIRONMENT_COUNT, _rows(rows, layout.ROW_SIZE // 8))
@@ -139,6 +163,7 @@ class _Capturing:
         graph.table(layout.GRAPH_WRITTEN, layout.GRAPH_WRITTEN_COUNT,
                     [[s.data_ptr(), s.data_ptr() + s.nbytes()] for at, s in storages.items() if at in written])
         self._versions(graph, bumps)
+        graph.guard_launches(Launched(self.part.launched))
         for offset, word in ((layout.GRAPH_COPY, captured.copy), (layout.GRAPH_STREAM, captured.stream),
                              (layout.GRAPH_CAPTURING, captured.capturing), (layout.GRAPH_LAUNCH, captured.launch),
                              (layout.GRAPH_CONTEXT, captured.context), (layout.GRAPH_BUSY, captured.busy)):
@@ -231,10 +256,15 @@ def _in_inference_mode() -> tuple[int, int]:
         return _raw_thread_state()[:2]
 
 
+def may_be_copied(tensor: torch.Tensor) -> bool:
+    """Whether an input is small enough, and without gaps."""
+    return 0 <= facts.extent(tensor) <= COPIED_BYTES
+
+
 def capture(plan: Plan, tensors: Sequence[torch.Tensor], numbers: Sequence[object], copied: Collection[int]) -> Graph:
     """Capture the device's part of a plan for these tensors and numbers, which a call has. copied: numbers of the inputs that come at
-    another address each time. Unfit where that cannot be."""
+    another address each time. Unfit where that cannot be, NotCopied where it can be if one of those keeps its address."""
     return _Capturing(plan, tensors, numbers, copied).graph()
 
 
-__all__ = ["COPIED_BYTES", "Graph", "capture"]
+__all__ = ["COPIED_BYTES", "Graph", "NotCopied", "capture", "may_be_copied"]

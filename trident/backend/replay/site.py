@@ -57,6 +57,15 @@ class ReplaySite:
         self._publish()
         graph.capture.release()
 
+    def renew(self) -> bool:
+        """Look again at what Triton looks at, where that kept a graph from fitting. Whether one has been renewed."""
+        graphs, self.graphs = self.graphs, []
+        self._publish()  # nobody reads tables that change
+        renewed = [graph for graph in graphs if graph.renew()]
+        self.graphs = graphs
+        self._publish()
+        return bool(renewed)
+
     def close(self) -> None:
         """Let all of them go."""
         for graph in list(self.graphs):

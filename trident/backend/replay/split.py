@@ -61,8 +61,11 @@ REFUSED: Final[dict[str, str]] = {
 # Operators that change what the host sees of a tensor, besides those with the tag `inplace_view`.
 _CHANGES_HOST_STATE: Final = frozenset({"requires_grad_", "_resize_output_", "set_data", "retain_grad", "_backward", "record_stream",
                                         "_fw_primal", "_make_dual", "resize_as_", "resize_as_sparse_", "_version"})
-_REFUSED_TAGS: Final = {"data_dependent_output": "it reads a tensor's contents", "inplace_view": "it changes a tensor's shape in place",
+_REFUSED_TAGS: Final = {"data_dependent_output": "it reads a tensor's contents",
+                        "dynamic_output_shape": "the shape of its result depends on a tensor's contents",
+                        "inplace_view": "it changes a tensor's shape in place",
                         "cudagraph_unsafe": "no graph may hold it"}
+_MAY_BE_DYNAMIC: Final = (torch.ops.aten.index.Tensor,)  # with a mask, of which `device` takes care
 _HIDES_EFFECTS: Final = ("batch_norm", "instance_norm", "moving_avg", "fake_quant")
 _NUMBERS: Final = frozenset({"int", "float", "bool"})
 _FIXED: Final = frozenset({"none", "str", "device", "generator"})
@@ -245,7 +248,7 @@ class _Splitter:
             raise Unfit(f"{op.attributes['name']} is not an aten operator")
         name, tags = target._schema.name.removeprefix("aten::"), {tag.name for tag in target.tags}
         for tag, why in _REFUSED_TAGS.items():
-            if tag in tags:
+            if tag in tags and target not in _MAY_BE_DYNAMIC:
                 raise Unfit(f"aten.{name}: {why}")
         if name in _CHANGES_HOST_STATE:
             raise Unfit(f"aten.{name}: it changes what the host sees of a tensor")

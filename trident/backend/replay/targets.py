@@ -131,8 +131,12 @@ def target_of(tensors: Sequence[torch.Tensor]) -> Target:
     kinds = {(tensor.device.type, tensor.device.index) for tensor in tensors}
     if len(kinds) != 1:
         raise Unfit("its tensors are on different devices" if kinds else "it is given no tensor, which would say where it runs")
-    kind, _ = kinds.pop()
+    kind, index = kinds.pop()
     if kind == "cpu" and _emulated:
         return _emulated[-1]
+    if kind == "cuda" and index is not None:
+        from trident.backend.replay import cuda
+
+        return cuda.target(index)
     raise Unfit(f"there are no graphs on {kind}")
 
