@@ -317,6 +317,8 @@ class Entry:
         assert isinstance(function, FunctionType)
         if function.__code__ is not code:
             return LEAVE_FRAME
+        if self._scm is not None and self._scm.is_due:
+            return self.miss(bound, code, function)
         if self.retired or not answer(lambda: reaches_tensors(bound), False):
             self.without_tensors += 1
             if self.without_tensors >= _LOOKS and not self.specializations:

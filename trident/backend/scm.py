@@ -200,6 +200,11 @@ class SCM:
                 root.wait = wait
                 self._dispatch.await_hits(self._in_order(self.roots[::-1]).index(root), wait)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether roots are passed over now."""
+        return self._dispatch is not None and bool(self._dispatch.due)
+
     def due(self) -> list[HostProgram]:
         """The roots that are passed over now; they are not any more."""
         with self._lock:
