@@ -160,31 +160,38 @@ class Hooked:
 
 def measure_generation(case: Case, result: Result) -> None:
     """Whole `generate`s: of the jitted model, whose forward passes enter Trident, or of the model in a frame hook."""
-    before = set(all_entries())
+    first = _counts()
+    aborts = {entry: len(entry.aborts) for entry in first}
     model = case.architecture.build(case.attention)
     called = Hooked(model) if case.hooked else trident.jit(model)
     for length in (PROMPTS[0], *PROMPTS):
         eager, compiled = ((session(case, model, length), which) for which in (model, called))
         _both(case, result, RUNS, eager, compiled)
-    entries = [entry for entry in all_entries() if entry not in before]
-    hits, misses, exits = (sum(count(entry) for entry in entries) for count in _COUNTS)
-    result.recorded = misses
+    before = _counts()
     taken = _both(case, result, RUNS, eager, compiled)
-    entries = [entry for entry in all_entries() if entry not in before]
-    now = [sum(count(entry) for entry in entries) for count in _COUNTS]
-    result.steps, result.hits, result.exits = RUNS * NEW_TOKENS, now[0] - hits, now[2] - exits
-    result.calls, result.specializations = result.hits + now[1] - misses, sum(len(entry.roots) for entry in entries)
+    after = _counts()
+    result.recorded = sum(_gain(first, before, entry)[1] for entry in before)
+    gains = {entry: _gain(before, after, entry) for entry in after}
+    hits, misses, result.exits = (sum(gain[n] for gain in gains.values()) for n in range(3))
+    result.steps, result.hits, result.calls = RUNS * NEW_TOKENS, hits, hits + misses
     opaque: Counter[str] = Counter()
-    for entry in entries:
+    for entry in after:
         explanation = entry.explain()
-        opaque.update(_opaque(explanation))
-        result.aborts += [f"{explanation.function}: {abort.reason}: {abort.text}" for abort in explanation.aborts]
+        if gains[entry][0]:
+            result.specializations += len(entry.roots)
+            opaque.update(_opaque(explanation))
+        result.aborts += [f"{explanation.function}: {abort.reason}: {abort.text}" for abort in explanation.aborts[aborts.get(entry, 0) :]]
     result.opaque = dict(opaque)
     result.eager_ms, result.trident_ms = map(statistics.median, taken)
 
 
-_COUNTS: tuple[Callable[[Entry], int], ...] = (lambda e: e.cell.hits, lambda e: e.cell.misses, lambda e: e.side_exits)
-"""Hits, misses and side exits of a function."""
+def _counts() -> dict[Entry, tuple[int, int, int]]:
+    """Hits, misses and side exits of each function so far."""
+    return {entry: (entry.cell.hits, entry.cell.misses, entry.side_exits) for entry in all_entries()}
+
+
+def _gain(before: dict[Entry, tuple[int, int, int]], after: dict[Entry, tuple[int, int, int]], entry: Entry) -> list[int]:
+    return [now - then for now, then in zip(after[entry], before.get(entry, (0, 0, 0)))]
 
 
 def measure(case: Case) -> Result:
@@ -303,7 +310,8 @@ inside `trident.frame_hook()`, which captures what it finds; it runs several tim
 and tokens) and every tensor of the caches is compared with eager's. "Misses before" are the calls that were recorded, or left to
 CPython, while all that came for the first time; calls, hits and side exits are those of the last steps, where nothing is new. Calls
 are those that enter Trident, for each step or new token. Opaque calls are those in the newest trace with its bridges (for a hook: of
-every function that it has captured). At these sizes the time is host time.
+every function that hits in the last steps; what one case has captured is there for the next one of that model). At these sizes the
+time is host time.
 """
 
 

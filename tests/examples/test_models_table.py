@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -10,10 +12,21 @@ from benchmarks.models_table import RUNS, TIMED
 from benchmarks.transformers_models import ARCHITECTURES, NEW_TOKENS, Case, cases
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the table
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("case", [
     Case("Llama", "forward", "sdpa", 4),
     Case("ViT", "forward", "eager", 1),
     Case("Llama", "decode, dynamic cache", "eager", 4),
+    Case("T5", "decode, dynamic cache", "sdpa", 4),
+    Case("OPT", "decode, static cache", "sdpa", 4),
+    Case("Mamba 2", "decode, dynamic cache", "eager", 1),
     Case("GPT-2", "generate, sampled", "sdpa", 4),
 ], ids=str)  # fmt: skip
 def test_a_step_is_bit_identical_and_a_hit(case: Case) -> None:

@@ -56,6 +56,23 @@ def test_decode_is_bit_identical_to_eager(script: str, options: tuple[str, ...],
     assert int(hits[1]) >= 5, f"most decode steps must be hits:\n{output}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_generate_of_transformers_is_bit_identical_to_eager(device: str) -> None:
+    output = run("examples/hf_generate.py", "--model", "GPT-2", "--device", device, "--layers", "1", "--tokens", "4", "--runs", "7")
+    assert "trident.jit(model): the output of all 7 runs is bit-identical to eager's." in output
+    assert "frame_hook: the output of all 7 runs is bit-identical to eager's." in output
+    for way in ("trident.jit", "frame_hook"):  # after a few runs nothing new is recorded
+        last = re.search(rf"^{re.escape(way)}.* yes +(\d+) +(\d+) +\d+$", output, re.MULTILINE)
+        assert last is not None and int(last[1]) == 0 and int(last[2]) >= 4, output
+
+
+def test_the_models_of_transformers_are_named() -> None:
+    assert set(run("examples/hf_generate.py", "--list").split("\n")) >= {"Llama", "Qwen3-MoE", "Gemma 3", "T5", "Whisper", "Mamba 2"}
+    done = start("examples/hf_generate.py", "--model", "ViT")
+    assert done.returncode == 2 and "unknown model 'ViT': choose from Llama, " in done.stderr
+
+
 def test_bad_options_say_what_to_do() -> None:
     for options, message in (
         (["--tokens", "2"], "--tokens must be at least 3"),
