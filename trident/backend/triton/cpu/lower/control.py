@@ -233,7 +233,7 @@ def _return(low: Lowering, op: Op) -> None:
 
 
 def _barrier(low: Lowering, op: Op) -> None:
-    """A program's operations run one after the other here, so there is nothing to wait for."""
+    """A program's operations run one after the other here, and so do kernels: there is nothing to wait for. Hints need no code."""
 
 
 def lower_blocks(low: Lowering, blocks: Sequence[Block], function: ir.Region) -> None:
@@ -261,5 +261,6 @@ def lower_blocks(low: Lowering, blocks: Sequence[Block], function: ir.Region) ->
 
 OPS: dict[str, Callable[[Lowering, Op], None]] = {
     "scf.for": _for, "scf.if": _if, "scf.while": _while, "cf.br": _br, "cf.cond_br": _cond_br, "tt.return": _return,
+    "tt.grid_dependency_wait": _barrier, "tt.grid_dependency_launch_dependents": _barrier, "llvm.intr.assume": _barrier,
     "gpu.barrier": _barrier, "ttg.barrier": _barrier, "tt.debug_barrier": _barrier, "ttg.local_barrier": _barrier,
 }

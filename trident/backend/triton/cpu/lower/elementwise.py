@@ -142,11 +142,11 @@ RULES["math.powf"] = libm_function("pow")
 RULES["arith.remf"] = libm_function("fmod")
 RULES["math.rsqrt"] = _rsqrt
 RULES["tt.precise_sqrt"] = float_op("math.sqrt")
-RULES["tt.precise_divf"] = float_op("arith.divf")
+RULES["tt.precise_divf"] = RULES["tt.approx_divf"] = float_op("arith.divf")
 RULES["arith.cmpf"] = _cmpf
 RULES["tt.clampf"] = _clampf
 COSTS |= {"math.powf": 100, "arith.remf": 100, "math.rsqrt": 12, "math.sqrt": 8, "arith.divf": 6, "tt.precise_sqrt": 8,
-          "tt.precise_divf": 6, "tt.extern_elementwise": 100}
+          "tt.precise_divf": 6, "tt.approx_divf": 6, "tt.extern_elementwise": 100}
 
 
 # -- integers ----------------------------------------------------------------------------------------------------------------------

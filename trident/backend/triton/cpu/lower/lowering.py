@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from torch_mlir import ir
 
-from trident.backend.triton.cpu.lower import control, debug, dot, facts, index, mapping, memory, reduce, small_floats
+from trident.backend.triton.cpu.lower import atomics, control, debug, dot, facts, index, mapping, memory, reduce, small_floats
 from trident.backend.triton.cpu.lower.core import COUNTER, INTS, LANE, SSA, Buffer, Chunk, Emitter, Tensor
 from trident.backend.triton.cpu.lower.elementwise import RULES
 from trident.backend.triton.cpu.lower.index import Bits, is_lane, lane_bits
@@ -308,7 +308,7 @@ OPS: dict[str, Callable[[Lowering, Op], None]] = {
     "arith.constant": _constant, "ub.poison": _poison, "tt.make_range": _make_range, "tt.splat": _splat, "tt.unsplat": _unsplat,
     "tt.expand_dims": _reshape, "tt.reshape": _reshape, "tt.broadcast": _broadcast, "tt.trans": _trans, "tt.join": _join,
     "tt.split": _split, "tt.cat": _cat, "tt.get_program_id": _program_id, "tt.get_num_programs": _num_programs,
-    **memory.OPS, **reduce.OPS, **control.OPS, **dot.OPS, **debug.OPS, **mapping.OPS,
+    **memory.OPS, **reduce.OPS, **control.OPS, **dot.OPS, **debug.OPS, **mapping.OPS, **atomics.OPS,
 }
 
 __all__ = ["COUNTER", "Lowering", "OPS"]

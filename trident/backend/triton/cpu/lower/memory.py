@@ -1,9 +1,8 @@
-"""Loads, stores and atomics.
+"""Loads and stores.
 
-Owns the choice of instruction for a chunk of addresses. What must hold: a lane whose mask is false touches no memory; atomics run
-lane by lane in order.
+Owns the choice of instruction for a chunk of addresses. What must hold: a lane whose mask is false touches no memory.
 
-May import: core, facts, floats, ttir, lowering (types only).
+May import: core, facts, plan, ttir, lowering (types only).
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch_mlir import ir
 
-from trident.backend.triton.cpu.lower import floats
-from trident.backend.triton.cpu.lower.core import FLOATS, SIZES, SSA, Chunk, Emitter, Tensor
+from trident.backend.triton.cpu.lower.core import SIZES, SSA, Chunk, Emitter, Tensor
 from trident.backend.triton.cpu.lower.facts import wanted, whole_chunk
 from trident.backend.triton.cpu.lower.index import LANE, Bits, lane_bits
 from trident.backend.triton.cpu.lower.plan import is_position
@@ -270,105 +268,6 @@ def _store_checked(low: Lowering, op: Op, target: tuple[SSA, str], loads: list[t
     when(em, em.op("arith.xori", em.i1, safe, em.const(em.i1, 1)), [], copy, nothing)
 
 
-# -- atomics -----------------------------------------------------------------------------------------------------------------------
-
-_AND, _OR, _XOR, _ADD, _FADD, _MAX, _MIN, _UMAX, _UMIN, _XCHG = range(1, 11)
-_LLVM_OP = {_AND: 3, _OR: 5, _XOR: 6, _ADD: 1, _FADD: 11, _MAX: 7, _MIN: 8, _UMAX: 9, _UMIN: 10, _XCHG: 0}
-_ORDERING = {1: 2, 2: 4, 3: 5, 4: 6}  # relaxed, acquire, release, acquire and release
-
-
-def _per_element(low: Lowering, op: Op, mask: Chunk | Tensor | None, one: Callable[[list[Chunk]], SSA],
-                 operands: list[Chunk | Tensor]) -> None:
-    """Run `one` for each element in order, where the mask is set; its result is the op's result."""
-    em, elem = low.em, op.result.type.elem
-    stype = em.storage[elem]
-
-    def at(bits: Bits) -> Chunk:
-        chunks = [low.chunk(o, bits) for o in operands]
-        if mask is None:
-            return Chunk(1, elem, base=one(chunks))
-        condition = low.chunk(mask, bits)
-        return Chunk(1, elem, base=when(em, condition.base, [stype], lambda: [one(chunks)], lambda: [em.zero(stype)])[0])
-
-    if not op.result.type.ranked:
-        low.env[op.result] = at(())
-        return
-    buffer = em.alloc(op.result.type.bits, elem)
-    em.each(op.result.type.shape, lambda bits: em.write(buffer, bits, at(bits)), lanes=0)
-    low.env[op.result] = em.tensor_of(buffer)
-
-
-def atomic_rmw(low: Lowering, op: Op) -> None:
-    """tt.atomic_rmw."""
-    em = low.em
-    kind, ordering = op.int_attr("atomic_rmw_op"), _ORDERING[op.int_attr("sem")]
-    elem = op.result.type.elem
-    mask = low.env[op.operands[2]] if len(op.operands) > 2 else None
-    if kind not in _LLVM_OP:
-        raise op.unsupported(f"atomic operation {kind}")
-
-    def one(chunks: list[Chunk]) -> SSA:
-        pointer, value = chunks[0].base, chunks[1].base
-        if kind == _FADD and elem in ("f16", "bf16"):
-            return _half_add(em, pointer, value, elem)
-        return em.op("llvm.atomicrmw", value.type, pointer, value, bin_op=ir.IntegerAttr.get(em.i64, _LLVM_OP[kind]),
-                     ordering=ir.IntegerAttr.get(em.i64, ordering))
-
-    if elem not in SIZES or elem in ("i1", "ptr") or (elem in FLOATS and kind not in (_FADD, _XCHG)):
-        raise op.unsupported(f"this atomic operation on {elem}")
-    _per_element(low, op, mask, one, [low.env[op.operands[0]], low.env[op.operands[1]]])
-
-
-def _half_add(em: Emitter, pointer: SSA, value: SSA, elem: str) -> SSA:
-    """Atomic addition to a 16-bit float: a loop of compare and exchange."""
-    addend = floats.widen(em, value, elem)
-    old = em.op("llvm.load", em.i16, pointer, alignment=ir.IntegerAttr.get(em.i64, 2))
-    loop = ir.Operation.create("scf.while", results=[em.i16], operands=[old], regions=2)
-    before = loop.regions[0].blocks.append(em.i16)
-    with em.scope(before):
-        seen = before.arguments[0]
-        total = em.op("arith.addf", em.f32, floats.widen(em, _as(em, seen, elem), elem), addend)
-        new = _bits(em, floats.narrow(em, total, elem))
-        swapped, done = _cmpxchg(em, pointer, seen, new)
-        again = em.op("arith.xori", em.i1, done, em.const(em.i1, 1))
-        em.do("scf.condition", again, swapped)
-    after = loop.regions[1].blocks.append(em.i16)
-    with em.scope(after):
-        em.do("scf.yield", after.arguments[0])
-    return _as(em, loop.results[0], elem)
-
-
-def _as(em: Emitter, bits: SSA, elem: str) -> SSA:
-    return bits if em.storage[elem] == bits.type else em.op("arith.bitcast", em.storage[elem], bits)
-
-
-def _bits(em: Emitter, value: SSA) -> SSA:
-    return value if value.type == em.i16 else em.op("arith.bitcast", em.i16, value)
-
-
-def _cmpxchg(em: Emitter, pointer: SSA, expected: SSA, new: SSA) -> tuple[SSA, SSA]:
-    pair = em.op("llvm.cmpxchg", ir.Type.parse(f"!llvm.struct<({new.type}, i1)>"), pointer, expected, new,
-                 success_ordering=ir.IntegerAttr.get(em.i64, 6), failure_ordering=ir.IntegerAttr.get(em.i64, 4))
-    first = em.op("llvm.extractvalue", new.type, pair, position=ir.DenseI64ArrayAttr.get([0]))
-    return first, em.op("llvm.extractvalue", em.i1, pair, position=ir.DenseI64ArrayAttr.get([1]))
-
-
-def atomic_cas(low: Lowering, op: Op) -> None:
-    """tt.atomic_cas."""
-    em = low.em
-    elem = op.result.type.elem
-    if elem not in SIZES or elem in ("i1", "ptr"):
-        raise op.unsupported(f"compare and exchange of {elem}")
-    itype = ir.IntegerType.get_signless(8 * SIZES[elem])
-
-    def one(chunks: list[Chunk]) -> SSA:
-        expected, new = ((c.base if c.base.type == itype else em.op("arith.bitcast", itype, c.base)) for c in chunks[1:])
-        old, _ = _cmpxchg(em, chunks[0].base, expected, new)
-        return old if em.storage[elem] == itype else em.op("arith.bitcast", em.storage[elem], old)
-
-    _per_element(low, op, None, one, [low.env[v] for v in op.operands])
-
-
 def gather(low: Lowering, op: Op) -> None:
     """tt.gather: elements of a tensor by index along one axis. An index out of range is wrapped: no memory is harmed."""
     em = low.em
@@ -411,4 +310,4 @@ def gather(low: Lowering, op: Op) -> None:
     low.env[op.result] = low.to_memory(tensor, op.result.type.shape, facts=wanted(low, op.operands[1:]))
 
 
-OPS = {"tt.load": load, "tt.store": store, "tt.atomic_rmw": atomic_rmw, "tt.atomic_cas": atomic_cas, "tt.gather": gather}
+OPS = {"tt.load": load, "tt.store": store, "tt.gather": gather}

@@ -16,7 +16,8 @@ from trident.backend.triton.cpu.ttir import Block, Kernel, Op, Value
 
 VIEWS = frozenset({"tt.expand_dims", "tt.broadcast", "tt.reshape", "tt.trans", "tt.splat", "tt.join", "tt.split", "tt.cat",
                    "tt.make_range", "arith.constant", "ub.poison"})
-WRITES = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.print", "tt.assert", "tt.call", "gpu.barrier"})
+WRITES = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.atomic_load", "tt.atomic_store", "tt.atomic_poll", "tt.print",
+                    "tt.assert", "tt.call", "gpu.barrier"})
 
 # What one element may cost to compute again before it is better to put the tensor into memory.
 _RECOMPUTE = 6
