@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from trident import entries, log
+from trident import entries, locks, log
 from trident import options as options_module
 from trident.backend.native.callable import callable_type, make_callable
 from trident.backend.native.evaluator import FrameHook
@@ -113,7 +112,7 @@ def _callable(function: FunctionType, entry: Entry) -> Any:
     return made
 
 
-_first_use = threading.RLock()
+_first_use = locks.lock()
 """What all functions share is verified and made once, also where several threads need it first."""
 
 

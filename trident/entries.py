@@ -5,17 +5,17 @@ they stand for the same function object with equal options; an entry that a call
 the evaluator's verdicts keeps it alive; functions of one code object that are not decorated share an entry of the hook's, which
 decorated ones never run in; neither the hook's verdicts nor other functions' calls disable the entry of a decorated function.
 
-May import: capture, entry, options, ir.codes, native.{evaluator,verdicts}.
+May import: capture, entry, locks, options, ir.codes, native.{evaluator,verdicts}.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from types import CodeType, FunctionType
 from typing import Any
 
+from trident import locks
 from trident import options as options_module
 from trident.backend.native.evaluator import LEAVE_FRAME
 from trident.backend.native.verdicts import OPEN, Apart, OfOne, Whole, reconsider
@@ -29,7 +29,7 @@ _decorated: OfCode[weakref.WeakValueDictionary[int, Entry]] = OfCode()
 _captured: OfCode[Entry] = OfCode()
 """Entries that only the hook has. An entry keeps its code object, so they stay."""
 _numbers = itertools.count()
-_lock = threading.RLock()  # what is done under it may run finalizers
+_lock = locks.lock()  # what is done under it may run finalizers
 
 
 def of_callable(function: FunctionType, options: Options) -> Entry:

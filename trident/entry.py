@@ -9,7 +9,6 @@ May import: everything below api (it and api.py are where frontend and backend m
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trident import log
+from trident import locks, log
 from trident.backend import passes
 from trident.backend.dispatch import sweep
 from trident.backend.exits import ExitSite
@@ -73,7 +72,7 @@ _STRANGERS = 8
 _LONGEST_SKIP, _KEPT_ABORTS, _DETOURS = 1024, 64, 16
 
 _all: weakref.WeakSet[Entry] = weakref.WeakSet()
-_recording = threading.RLock()
+_recording = locks.lock(awaited=0)
 """One recording at a time in the process; another thread that misses meanwhile runs its call in CPython."""
 
 
@@ -133,7 +132,7 @@ class Entry:
         # Of the last recording whose trace would not have applied to its own next call: objects by number of the argument, opaque calls.
         self._unpublished: tuple[dict[Any, object], int] = ({}, 0)
         self._scm: SCM | None = None
-        self._lock = threading.RLock()  # held while it is dropped with all that goes with it, and while something is added to that
+        self._lock = locks.lock()  # held while it is dropped with all that goes with it, and while something is added to that
         self._visitors: set[object] = set()  # a miss's handling each, which may run programs by itself
         self._patience = Patience(options)
         self._varying = Varying(options.demoted)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import gc
 import struct
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Protocol
 
+from trident import locks
 from trident.backend.dispatch import Dispatch, Entry
 from trident.backend.exits import ExitSite
 from trident.backend.lowering.function import Function
@@ -160,7 +160,7 @@ class SCM:
         self._dispatch: Dispatch | None = None
         self.selection: Selection | None = None  # the tree in force, None while all are tried
         self.closed = False
-        self._lock = threading.RLock()
+        self._lock = locks.lock()
 
     def left_at(self, site: ExitSite) -> HostProgram | None:
         """The program that a way out is one of; None if it is none of these."""

@@ -9,18 +9,18 @@ May import: ir.trace, native.engine, native.launch_ir, native.launch_runtime, tr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trident import locks
 from trident.backend.native import engine, launch_ir, launch_runtime
 from trident.backend.triton.launch import SiteState, make_site_state
 from trident.ir.trace import LaunchSite
 
 LLVM_TYPES: Final[dict[str, str]] = {"tensor": "ptr", "int": "i64", "float": "double", "bool": "i1", "object": "ptr"}
 _shapes: dict[tuple[Any, ...], str] = {}
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 @dataclass(frozen=True, slots=True)

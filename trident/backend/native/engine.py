@@ -5,22 +5,23 @@ symbols. What must hold: code stays mapped while its `Compiled` lives and is not
 or to CPython keeps the `Compiled` alive for as long as that address can be called (`pin` where that is the life of the process);
 no address of a closed engine is given out.
 
-May import: llvmlite, errors.
+May import: llvmlite, errors, locks.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Iterable
 from typing import Final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from trident import locks
 from trident.errors import NativeError
 
-_lock: Final = threading.RLock()
+_lock: Final = locks.lock(awaited=1)
+locks.wait_for(getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None), 2)  # llvmlite's own
 _symbols: dict[str, int] = {}
 _machines: dict[tuple[int, bool], llvm.TargetMachine] = {}
 _initialised = False

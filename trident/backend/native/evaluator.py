@@ -21,12 +21,12 @@ from __future__ import annotations
 import atexit
 import ctypes
 import dis
-import threading
 from collections.abc import Callable
 from functools import cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
+from trident import locks
 from trident.backend.native import binding, engine, layouts, room, tools, tracebacks, tracing, verdicts
 from trident.backend.native import callable as native_callable
 from trident.backend.native.callable import BUSY, CELL_FLAGS, DISABLED, LEFT, MISS_SYMBOL
@@ -277,7 +277,7 @@ def _evaluator(previous: int) -> int:
 # ------------------------------------------------------------------------------------------------------------------ the slot
 
 _previous: dict[int, int] = {}  # our evaluator functions, and what each forwards to
-_lock = threading.RLock()
+_lock = locks.lock()
 _installed = 0
 _slot_get = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(("_PyInterpreterState_GetEvalFrameFunc", ctypes.pythonapi))
 _slot_set = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(("_PyInterpreterState_SetEvalFrameFunc", ctypes.pythonapi))

@@ -10,7 +10,6 @@ May import: llvmlite through emit, layouts, callable (entry cells).
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from functools import cache, lru_cache
 from types import CodeType, FunctionType
 from typing import Any, Final, Protocol
 
+from trident import locks
 from trident.backend.native import engine, layouts
 from trident.backend.native.callable import EntryCell
 from trident.backend.native.emit import I32, I64, NULL, PTR, VOID, Function, Module, i64, ir
@@ -183,7 +183,7 @@ def code_extra_index() -> int:
 
 # --------------------------------------------------------------------------------------------------------------- from Python
 
-_lock = threading.RLock()
+_lock = locks.lock()
 _changes = 0  # how often what hooks would say of some code has changed
 
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 import ctypes
 import inspect
 import itertools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trident import log
+from trident import locks, log
 from trident.backend.native import launch_layout as layout
 from trident.backend.native import launch_runtime
 from trident.backend.triton import configs, guards
@@ -70,7 +69,7 @@ class SiteState:
         self.targets: tuple[str, ...] = (layout.CPU_TARGET,)
         self.operands: tuple[layout.Operand, ...] | None = None
         self.entries: list[Entry] = []
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._table: Words = None
         self._rows: Words = None
         self._word_guards: Words = None

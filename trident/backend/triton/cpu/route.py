@@ -22,10 +22,11 @@ from triton.backends import Backend, backends
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from trident import locks
 from trident.backend.triton.cpu.compiler import CPUBackend
 from trident.backend.triton.cpu.driver import CPUDriver, CPUModule, CPUUtils
 
-_lock = threading.Lock()
+_lock = locks.lock()
 _chosen = threading.local()
 _driver: CPUDriver | None = None
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from trident import locks
 from trident.backend.triton.cpu.errors import InternalError, UnsupportedKernelError
 
 _MARK = 'llvm.data_layout = "x"'
-_stderr_lock = threading.Lock()
+_stderr_lock = locks.lock()
 
 
 @dataclass(frozen=True, slots=True)
