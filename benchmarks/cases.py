@@ -21,11 +21,14 @@ LAUNCHES = 32  # of the case with many launches in one function
 QUEUE = 512  # launches that a device queues without making the host wait
 
 
-def jitted(function: Callable[..., Any], arguments: Sequence[object]) -> Callable[..., Any]:
-    """`trident.jit(function)`, compiled for the arguments and seen to hit without leaving its trace."""
-    compiled = trident.jit(function)
-    for _ in range(5):
+def jitted(function: Callable[..., Any], arguments: Sequence[object], *, replay: bool = False) -> Callable[..., Any]:
+    """`trident.jit(function)`, compiled for the arguments and seen to hit without leaving its trace. replay: as a graph, else in tier 1."""
+    compiled = trident.jit(function, replay="always" if replay else "off")
+    for _ in range(12 if replay else 5):
         compiled(*arguments)
+    state = trident.explain(compiled).specializations[0].replay if replay else ""
+    if replay and not state.startswith("replayed"):
+        raise RuntimeError(f"a repeated call is not replayed: {state}")
     before = trident.explain(compiled)
     compiled(*arguments)
     after = trident.explain(compiled)

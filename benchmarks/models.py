@@ -63,6 +63,10 @@ class Steps:
         return self.checked(jitted(self.model, self.arguments), exactly=True)
 
     @functools.cached_property
+    def replayed(self) -> Callable[..., torch.Tensor]:
+        return self.checked(jitted(self.model, self.arguments, replay=True), exactly=True)
+
+    @functools.cached_property
     def graph(self) -> torch.cuda.CUDAGraph:
         """The eager step, captured by hand."""
         side = torch.cuda.Stream(self.device)
@@ -118,6 +122,8 @@ def decode_cases(
         if reduce_overhead and device.type == "cuda":
             made.append(Variant("torch.compile, reduce-overhead, static cache", python(lambda: steps.reduce_overhead)))
         made.append(Variant("Trident", python(lambda: steps.trident)))
+        if device.type == "cuda":
+            made.append(Variant("Trident, replay", python(lambda: steps.replayed)))
         made.append(Variant("floor: Trident's host program in a native loop", host_program))
         if device.type == "cuda":
             made.append(Variant("floor: CUDA graph of eager, by hand", graph))

@@ -56,7 +56,8 @@ def about_graphs() -> None:
     print("instance:", list(map(hex, words)))
     attempt("C++ object", lambda: list(map(hex, struct.unpack("<10Q", cuda._memory_at(words[2], 80)))))
     attempt("verified", lambda: hex(cuda._object_of(graph)))
-    attempt("own stream", lambda: cuda._capture_stream(0))
+    attempt("own stream", lambda: cuda._new_stream(0))
+    attempt("generator", lambda: (cuda._generator_state(0), cuda._generator_words(0)))
     attempt("a snapshot's keys", lambda: sorted(torch.cuda.memory_snapshot()[0]))
 
 

@@ -1,8 +1,8 @@
 """CUDA graphs: captured with torch.cuda.CUDAGraph, launched natively through its C++ object.
 
 Owns the target for CUDA and its pools of memory. What must hold: graphs of one pool are replayed on one stream only, one after the other;
-the stream that is captured is ours alone, for cuBLAS keeps memory for each stream; a failed capture leaves allocator, generator and
-stream as they were; no address is used before it has been verified.
+each pool has a stream of its own for captures, which nobody else has, for cuBLAS keeps memory for each stream and the graphs use it; a
+failed capture leaves allocator, generator and stream as they were; no address is used before it has been verified.
 
 May import: torch, native.{emit,engine,replay_layout,replay_runtime,symbols}, replay.{split,targets}.
 """
@@ -34,11 +34,12 @@ _failed: Final[list[Any]] = []
 
 
 class _Pool:
-    """Memory that the graphs of a device share which are replayed on one stream. live: how many there are."""
+    """Memory that the graphs of a device share which are replayed on one stream. live: how many there are. stream: to capture on."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: int) -> None:
         self.handle: Any = None
         self.live = 0
+        self.stream = _new_stream(device)
 
     def take(self) -> Any:
         """torch forgets a pool that no graph uses."""
@@ -51,9 +52,8 @@ _pools: Final[dict[tuple[int, int], _Pool]] = {}
 _targets: Final[dict[int, Cuda]] = {}
 
 
-@cache
-def _capture_stream(device: int) -> torch.cuda.Stream:
-    """A stream that nobody else has."""
+def _new_stream(device: int) -> torch.cuda.Stream:
+    """A stream that nobody else has, for the life of the process."""
     driver = ctypes.CDLL("libcuda.so.1")
     made = ctypes.c_void_p()
     status = driver.cuStreamCreate(ctypes.byref(made), _NON_BLOCKING)
@@ -86,6 +86,33 @@ def _object_of(graph: Any) -> int:
     return address
 
 
+_GENERATOR: Final = 16  # of a torch.Generator: the pointer to the GeneratorImpl, behind the head of the Python object
+_GENERATOR_BYTES: Final = 256
+
+
+@cache
+def _generator_state(device: int) -> int:
+    """Offset in a CUDAGeneratorImpl of the pointer to its state, which a graph holds: the one word that it shares with a generator of the
+    same state and not with another one. Unfit where there is no such word."""
+    default = torch.cuda.default_generators[device]
+    same, other = default.graphsafe_get_state(), torch.Generator(f"cuda:{device}")
+    words = []
+    for generator in (default, same, other):
+        at: int = ctypes.c_uint64.from_address(id(generator) + _GENERATOR).value
+        data = _memory_at(at, _GENERATOR_BYTES)
+        words.append(struct.unpack(f"<{_GENERATOR_BYTES // 8}Q", data))
+    found = [8 * n for n, (a, b, c) in enumerate(zip(*words, strict=True)) if a == b != c and 1 << 20 < a < 1 << 47]
+    if len(found) != 1:
+        raise Unfit(f"where torch keeps the state of a generator is not known: {found}")
+    return found[0]
+
+
+def _generator_words(device: int) -> list[tuple[int, int, int]]:
+    """Address, mask and word: the state of the default generator is the same object as now."""
+    at: int = ctypes.c_uint64.from_address(id(torch.cuda.default_generators[device]) + _GENERATOR).value + _generator_state(device)
+    return [(at, (1 << 64) - 1, ctypes.c_uint64.from_address(at).value)]
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """A finalizer in the middle of a capture may do what no capture allows."""
@@ -110,17 +137,20 @@ class Cuda:
         if tensor.device.type != "cuda" or tensor.device.index != self.index:
             raise Unfit(f"a tensor is on {tensor.device}")
 
-    def capture(self, execute: Execute, inputs: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> Capture:
+    def capture(self, execute: Execute, inputs: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor], *,
+                draws: bool) -> Capture:
         if torch.cuda.current_device() != self.index:
             raise Unfit("its tensors are not on the current device")
         if torch.cuda.is_current_stream_capturing():
             raise Unfit("the program captures a graph itself")
+        generator_words = _generator_words(self.index) if draws else []
         try:
             addresses = replay_runtime.cuda_addresses()
         except NativeError as error:
             raise Unfit(str(error)) from None
         current = torch.cuda.current_stream(self.index)
-        pool = _pools.setdefault((self.index, current.stream_id), _Pool())
+        key = self.index, current.stream_id
+        pool = _pools.get(key) or _pools.setdefault(key, _Pool(self.index))
         graph, results, probe = self._capture(execute, pool)
         try:
             known = {tensor.untyped_storage()._cdata for tensor in inputs}
@@ -133,18 +163,21 @@ class Cuda:
             raise
         pool.live += 1
         return Capture(results, addresses.launch, context, addresses.copy, current.cuda_stream, addresses.capturing, 0,
-                       [graph, self], _releaser(graph, results, pool))
+                       [graph, self], _releaser(graph, results, pool), generator_words)
 
     def _capture(self, execute: Execute, pool: _Pool) -> tuple[Any, list[torch.Tensor], int]:
         """The graph, its results, and the address of memory that was allocated while it was captured."""
         graph = torch.cuda.CUDAGraph()
-        stream = _capture_stream(self.index)
         handle = pool.take()
-        with _no_collection(), torch.cuda.stream(stream):
+        error: BaseException | None = None
+        results: list[torch.Tensor] = []
+        with _no_collection(), torch.cuda.stream(pool.stream):
             torch.cuda.current_blas_handle()  # none can be made while a stream is captured
-            graph.capture_begin(pool=handle, capture_error_mode="thread_local")
-            error: BaseException | None = None
-            results: list[torch.Tensor] = []
+            try:
+                graph.capture_begin(pool=handle, capture_error_mode="thread_local")
+            except BaseException:
+                self._recover(graph, handle)
+                raise
             try:
                 probe = torch.empty(1, dtype=torch.uint8, device=f"cuda:{self.index}").data_ptr()
                 results = execute()

@@ -71,7 +71,7 @@ class Graph:
     def guard_launches(self, launched: Launched) -> None:
         """Replay only while Triton would launch the same kernels."""
         self._launched = launched
-        self.table(layout.GRAPH_WORDS, layout.GRAPH_WORD_COUNT, launched.words)
+        self.table(layout.GRAPH_WORDS, layout.GRAPH_WORD_COUNT, [*self.capture.words, *launched.words])
         self.table(layout.GRAPH_DICTS, layout.GRAPH_DICT_COUNT, launched.dicts)
 
     def renew(self) -> bool:
@@ -110,7 +110,8 @@ class _Capturing:
         before = [0 if count is None else count.value for count in counts]
         try:
             with unchanged(self.tensors):
-                captured = self.target.capture(lambda: self.part.run(given, self.numbers, self._look), given, pinned)
+                captured = self.target.capture(lambda: self.part.run(given, self.numbers, self._look), given, pinned,
+                                               draws=self.plan.draws)
             bumps = [0 if count is None else count.value - was for count, was in zip(counts, before, strict=True)]
         finally:
             for count, was in zip(counts, before, strict=True):

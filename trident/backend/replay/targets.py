@@ -27,7 +27,7 @@ Execute = Callable[[], list[torch.Tensor]]
 @dataclass(slots=True)
 class Capture:
     """A captured graph. results: its own tensors. launch, context, copy, stream, capturing, busy: see native.replay_layout.GRAPH_*.
-    alive: what these addresses lie in. release: lets go of the device's memory."""
+    alive: what these addresses lie in. release: lets go of the device's memory. words: address, mask and word of what must stay."""
 
     results: list[torch.Tensor]
     launch: int
@@ -38,6 +38,7 @@ class Capture:
     busy: int = 0
     alive: list[Any] = field(default_factory=list)
     release: Callable[[], None] = lambda: None
+    words: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class Target(Protocol):
@@ -49,8 +50,9 @@ class Target(Protocol):
     def look(self, tensor: torch.Tensor) -> None:
         """Unfit for a tensor that its graphs cannot hold."""
 
-    def capture(self, execute: Execute, inputs: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> Capture:
-        """Capture what `execute` does. inputs: tensors that it is given; pinned: those of them that are the program's own."""
+    def capture(self, execute: Execute, inputs: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor], *, draws: bool) -> Capture:
+        """Capture what `execute` does. inputs: tensors that it is given; pinned: those of them that are the program's own. draws: it
+        takes random numbers."""
 
 
 class Emulation:
@@ -66,7 +68,7 @@ class Emulation:
         if tensor.device.type != "cpu":
             raise Unfit(f"a tensor is on {tensor.device.type}")
 
-    def capture(self, execute: Execute, inputs: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> Capture:
+    def capture(self, execute: Execute, inputs: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor], *, draws: bool) -> Capture:
         compiled = replay_runtime.load()
         with undone(pinned):
             results = execute()
