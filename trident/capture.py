@@ -16,11 +16,12 @@ import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from trident.ir import Trace
+from trident.ir.describing import is_a
 
 _NEVER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _FOREIGN = ("torch", "triton", "trident", "torch_mlir", "llvmlite", "_pytest", "pluggy", "pytest")
@@ -47,11 +48,12 @@ def wanted(code: CodeType, function: FunctionType) -> bool:
 
 def reaches_tensors(bound: tuple[object, ...]) -> bool:
     """Whether a tensor or module is among the arguments, one level into tuples, lists and dicts."""
+    value: Any
     for value in bound:
-        if isinstance(value, torch.Tensor | torch.nn.Module):
+        if is_a(value, torch.Tensor | torch.nn.Module):
             return True
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
-        if any(isinstance(part, torch.Tensor | torch.nn.Module) for part in parts):
+        parts = value.values() if is_a(value, dict) else value if is_a(value, tuple | list) else ()
+        if any(is_a(part, torch.Tensor | torch.nn.Module) for part in parts):
             return True
     return False
 

@@ -14,7 +14,8 @@ from trident.backend.native import tracebacks
 from trident.backend.native.resume import THREADS, resume
 from trident.frontend.analysis import analyse
 from trident.frontend.cpython import opcodes
-from trident.ir import Arrival, Frame
+from trident.ir import NULL, Arrival, Frame
+from trident.ir.pins import type_lookup
 
 _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
@@ -52,8 +53,8 @@ def _falls_back(frame: Frame, callee: Frame) -> bool:
     info = analyse(frame.code)
     if info.instructions[info.at[frame.offset]].name not in _LOADS:
         return False
-    last = next((base.__dict__["__getattr__"] for base in type(frame.stack[-1]).__mro__ if "__getattr__" in base.__dict__), None)
-    return last is not None and getattr(last, "__code__", None) is not callee.code
+    last = type_lookup(type(frame.stack[-1]), "__getattr__")
+    return last is not NULL and getattr(last, "__code__", None) is not callee.code
 
 
 def _call_getattr(owner: Any, name: str) -> tuple[BaseException | None, object]:

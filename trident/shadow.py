@@ -31,7 +31,7 @@ from trident.frontend.cpython import opcodes
 from trident.frontend.frames import Entry, RecordedFrame
 from trident.frontend.recorder import Recorder
 from trident.ir import NULL, Build, Known, Pin, Recipe, Slot, Snapshot
-from trident.ir.describing import is_a
+from trident.ir.describing import dict_of, is_a
 from trident.ir.ops import BY_NAME, Effect
 from trident.ir.pins import holds
 
@@ -327,7 +327,7 @@ class _Comparison:
             return self._each((made.func, made.args, *made.keywords.values()), (held.func, held.args, *held.keywords.values()))
         if cls in _RANGE_ITERATORS:  # what is left counts, not where it began
             return "" if _left(made) == _left(held) else f"{_left(made)}, not {_left(held)}"
-        if hasattr(cls, "__next__") and "__reduce__" in cls.__dict__:
+        if hasattr(cls, "__next__") and "__reduce__" in dict_of(cls):
             return _Comparison(new=self._new, fresh=True).unlike(made.__reduce__(), held.__reduce__())
         parts = [answer(lambda obj=obj: object.__getattribute__(obj, "__dict__"), None) for obj in (made, held)]  # type: ignore[misc]
         return "" if parts[0] is None else self._contents(dict, *parts)

@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from trident.ir.describing import dict_of
+
 Picture = Any
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 _PLAIN = (bool, int, str, bytes, type(None), type(...), type(NotImplemented), torch.dtype, torch.device, torch.layout,
@@ -136,7 +138,7 @@ class Painter:
         """Of a class of the program: the data among its attributes."""
         if cls.__module__ != "program":
             return (cls.__module__,)
-        return tuple((name, self(v)) for name, v in vars(cls).items()
+        return tuple((name, self(v)) for name, v in dict_of(cls).items()
                      if not name.startswith("__") and not callable(v) and not hasattr(type(v), "__get__"))
 
     def _attributes(self, value: Any) -> Picture:

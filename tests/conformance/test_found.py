@@ -184,6 +184,33 @@ CALLS = [lambda: (({'a': 1, 'b': 2}, 1), {}), lambda: (({'b': 1, 'a': 2}, 1), {}
          lambda: (({'a': 1}, 2), {})]
 """)
 
+case("""
+# looking at objects and classes runs none of their code
+import inspect
+log = []
+class Meta(type):
+    @property
+    def __dict__(self):
+        log.append("dict")
+    @property
+    def __mro__(self):
+        log.append("mro")
+class Thing(metaclass=Meta):
+    spam = 4
+class Liar:
+    spam = 5
+    def __getattribute__(self, name):
+        log.append(name)
+        return int
+def program(n):
+    found = [inspect.getattr_static(Thing, "spam"), inspect.getattr_static(Thing(), "spam"), inspect.getattr_static(Liar(), "spam")]
+    if n > 1:
+        found += [type(Thing.spam), super(Thing, Thing).__init__ is not None, repr(type(Liar())), callable(Liar()), n in (Liar(), n)]
+    return found, list(log)
+
+CALLS = [lambda: ((1,), {}), lambda: ((2,), {}), lambda: ((3,), {})]
+""")
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_found(name: str) -> None:

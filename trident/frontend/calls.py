@@ -147,7 +147,7 @@ class Calls(Objects):
         """A C function; a bound one is its descriptor with self first, if that has a model."""
         obj: Any = callee.obj
         owner = obj.__self__
-        if owner is not None and not isinstance(owner, types.ModuleType | type):
+        if owner is not None and not is_a(owner, types.ModuleType | type):
             descriptor = self.read_type(type(owner), obj.__name__)
             _leave_to_frame(descriptor, args)
             if descriptor is not NULL and registry().find(descriptor) is not None:
@@ -160,7 +160,7 @@ class Calls(Objects):
         if type(callee) is Const:
             self.pin_class_of(callee.obj, self.name_of(callee))
         function = self.read_type(cls, "__call__")
-        if isinstance(function, types.FunctionType):
+        if is_a(function, types.FunctionType):
             return self.call(Const(function, f"{cls.__qualname__}.__call__"), [callee, *args], kwargs)
         return self.opaque(callee, args, kwargs, f"call of a {cls.__qualname__}")
 
@@ -174,18 +174,18 @@ class Calls(Objects):
         """`cls(...)`: plain classes are made as virtual instances and their `__init__` is inlined."""
         meta_call = self.read_type(type(cls), "__call__")
         if meta_call is not type.__call__:
-            if isinstance(meta_call, types.FunctionType):
+            if is_a(meta_call, types.FunctionType):
                 return self.call(Const(meta_call), [callee, *args], kwargs)
             return self.opaque(callee, args, kwargs, "a metaclass with its own __call__")
         new, init = self.read_type(cls, "__new__"), self.read_type(cls, "__init__")
         if new is type.__new__ and len(args) == 3:
             self.named_by_caller(args)
-        own_new = new.__func__ if isinstance(new, staticmethod) and isinstance(new.__func__, types.FunctionType) else None
+        own_new = new.__func__ if is_a(new, staticmethod) and is_a(new.__func__, types.FunctionType) else None
         if own_new is not None and init is object.__init__ and not _subclass_has_init(cls):
             return self.call(Const(own_new, f"{cls.__qualname__}.__new__"), [callee, *args], kwargs)
         if new is object.__new__ and type_word(cls, "__new__") != type_word(object, "__new__"):
             return self.opaque(callee, args, kwargs, "a class whose __new__ was deleted")
-        can_init = init is object.__init__ or isinstance(init, types.FunctionType) and self._can_inline(init.__code__, init)
+        can_init = init is object.__init__ or is_a(init, types.FunctionType) and self._can_inline(init.__code__, init)
         base: Any = dict_base(cls)
         if base is not None and new is dict.__dict__["__new__"] and is_plain_dict_class(cls) \
                 and (can_init or init is base.__init__ and not args and not kwargs):

@@ -382,5 +382,5 @@ def is_made_anew(obj: Any) -> bool:
     if is_a(obj, types.FunctionType):
         return "<locals>" in obj.__qualname__
     if is_a(obj, types.BuiltinFunctionType):
-        return not (obj.__self__ is None or isinstance(obj.__self__, types.ModuleType))
+        return not (obj.__self__ is None or is_a(obj.__self__, types.ModuleType))
     return True

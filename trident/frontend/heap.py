@@ -22,7 +22,7 @@ from trident.frontend.guards import Guarding
 from trident.frontend.lifetimes import Lifetimes
 from trident.frontend.values import Const, Traced, Value
 from trident.ir import NULL, OpaqueCall, PinKind
-from trident.ir.describing import describe, is_a
+from trident.ir.describing import describe, dict_of, is_a, mro_of
 
 _HEAP_TYPE, _IMMUTABLE_TYPE, _MANAGED_DICT = 1 << 9, 1 << 8, 1 << 4  # Py_TPFLAGS_*
 CELL_KEY = "cell_contents"
@@ -144,7 +144,7 @@ class Heap(Lifetimes, Guarding):
         flat = tuple(part for item in dict.items(owner) for part in item)
         self.pin(PinKind.DICT_KEYS, owner, "", flat, f"items of {text or 'a dict'}")
         pairs = list(dict.items(owner))
-        if isinstance(owner, OrderedDict):
+        if is_a(owner, OrderedDict):
             order = {id(key): n for n, key in enumerate(OrderedDict.__iter__(owner))}
             pairs.sort(key=lambda pair: order[id(pair[0])])
             self.pin(PinKind.ORDER, owner, "", tuple(key for key, _ in pairs), f"order of {text or 'an OrderedDict'}")
@@ -250,10 +250,10 @@ class Heap(Lifetimes, Guarding):
         """`_PyType_Lookup`: the attribute along the MRO, unbound; NULL if absent."""
         mutable = False
         found: Any = NULL
-        for base in cls.__mro__:
+        for base in mro_of(cls):
             mutable = mutable or is_mutable_type(base)
-            if name in base.__dict__:
-                found = base.__dict__[name]
+            if name in dict_of(base):
+                found = dict_of(base)[name]
                 break
         if mutable:
             self.pin(PinKind.TYPE, cls, name, found, f"{cls.__qualname__}.{name} is {_describe(found)}")

@@ -23,6 +23,7 @@ from trident.frontend.models import registry
 from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.frontend.virtuals import dict_base
 from trident.ir import NULL
+from trident.ir.describing import dict_of, mro_of
 
 RUN_TIME = "run-time"
 """The fact of a value that comes from a generalised argument."""
@@ -38,8 +39,8 @@ PLAIN_SIZE = _Plain.__basicsize__
 
 def has_plain_layout(cls: type) -> bool:
     """Whether instances consist of an instance dict and nothing else."""
-    bases = (base for base in cls.__mro__ if base is not object)
-    if any(base.__dict__.get("__slots__") or not base.__flags__ & _HEAP_TYPE for base in bases):
+    bases = (base for base in mro_of(cls) if base is not object)
+    if any(dict_of(base).get("__slots__") or not base.__flags__ & _HEAP_TYPE for base in bases):
         return False
     return bool(cls.__dictoffset__) and cls.__basicsize__ <= PLAIN_SIZE
 
@@ -49,9 +50,9 @@ def has_instance_dict(cls: type) -> bool:
     base = dict_base(cls)
     if base is None:
         return has_plain_layout(cls)
-    own = [part for part in cls.__mro__ if part not in base.__mro__]
+    own = [part for part in mro_of(cls) if part not in mro_of(base)]
     return bool(own) and bool(cls.__dictoffset__) and not any(
-        part.__dict__.get("__slots__") or not part.__flags__ & _HEAP_TYPE for part in own)
+        dict_of(part).get("__slots__") or not part.__flags__ & _HEAP_TYPE for part in own)
 
 
 class Instances(Heap):

@@ -278,7 +278,7 @@ def get_iterator(rec: Recorder, value: Value) -> Any:
         return sequence_iterator(rec, value)
     if rec.follows_type(value):
         found = rec.read_type(cls, "__iter__")
-        if isinstance(found, types.FunctionType):
+        if is_a(found, types.FunctionType):
             return rec.call_for_iterator(Const(found, f"{cls.__qualname__}.__iter__"), value)
         if contents_of(value) is not None and found in _C_ITERATORS:
             return sequence_iterator(rec, keys_of(rec, value))

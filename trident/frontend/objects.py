@@ -23,7 +23,7 @@ from trident.frontend.instances import Instances
 from trident.frontend.models import NotModelled, registry
 from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL, PinKind
-from trident.ir.describing import is_a
+from trident.ir.describing import dict_of, is_a, mro_of
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ _PLAIN_TYPES = frozenset({list, tuple, dict, set, frozenset, str, bytes, bytearr
 
 def _call_fallback(fallback: Any, cls: type, value: Value, name: str) -> Access:
     """A `__getattr__` that is to be called."""
-    if not isinstance(fallback, types.FunctionType):  # it may be bound by a `__get__` of its own
+    if not is_a(fallback, types.FunctionType):  # it may be bound by a `__get__` of its own
         return Access("opaque", reason=f"{cls.__qualname__}.__getattr__ is no function")
     return Access("call", Const(fallback, f"{cls.__qualname__}.__getattr__"), args=(value, Const(name)))
 
@@ -153,7 +153,7 @@ class Objects(Instances):
         return _ABSENT if fallback is NULL else _call_fallback(fallback, meta, value, name)
 
     def _bind_to_class(self, found: Any, owner: Value, cls: type, text: str) -> Access:
-        if isinstance(found, types.FunctionType | property | types.MemberDescriptorType | types.GetSetDescriptorType
+        if is_a(found, types.FunctionType | property | types.MemberDescriptorType | types.GetSetDescriptorType
                       | types.MethodDescriptorType | types.WrapperDescriptorType):
             return Access("value", Const(found, text))
         if type(found) is staticmethod:
@@ -164,10 +164,10 @@ class Objects(Instances):
             return Access("method", Const(found.__func__, text), owner)
         if type(found) is types.BuiltinFunctionType or not hasattr(type(found), "__get__"):
             return Access("value", Const(found, text))
-        if isinstance(found, types.ClassMethodDescriptorType):
+        if is_a(found, types.ClassMethodDescriptorType):
             return Access("value", Const(found.__get__(None, cls), text))
         getter = self.read_type(type(found), "__get__")
-        if isinstance(getter, types.FunctionType):
+        if is_a(getter, types.FunctionType):
             return Access("call", Const(getter), args=(Const(found), Const(None), owner))
         return Access("opaque", reason=f"descriptor {type(found).__name__}")
 
@@ -180,7 +180,7 @@ class Objects(Instances):
             self.pin_class_of(obj, self.name_of(value))
         getter = self.read_type(cls, "__getattribute__")
         if not _is_generic(getter, "__getattribute__"):
-            if isinstance(getter, types.FunctionType) and self.read_type(cls, "__getattr__") is NULL:
+            if is_a(getter, types.FunctionType) and self.read_type(cls, "__getattr__") is NULL:
                 return Access("call", Const(getter, f"{cls.__qualname__}.__getattribute__"), args=(value, Const(name)))
             return Access("opaque", reason=f"{cls.__qualname__} has its own __getattribute__")
         return self.lookup_generic(value, name, text)
@@ -225,7 +225,7 @@ class Objects(Instances):
     def bind(self, found: Any, owner: Value, cls: type, text: str) -> Access:
         """An attribute of a type, accessed through an instance."""
         kind = type(found)
-        if isinstance(found, _METHOD_TYPES):
+        if is_a(found, _METHOD_TYPES):
             return Access("method", Const(found, text), owner)
         if kind is staticmethod:
             return Access("value", Const(found.__func__, text))
@@ -244,16 +244,16 @@ class Objects(Instances):
             return Access("value", Const(found, text))
         if kind is functools._lru_cache_wrapper:
             return Access("method", Const(found, text), owner)
-        if isinstance(found, types.ClassMethodDescriptorType):
+        if is_a(found, types.ClassMethodDescriptorType):
             return Access("value", Const(found.__get__(None, cls), text))
         getter = self.read_type(kind, "__get__")
-        if isinstance(getter, types.FunctionType):
+        if is_a(getter, types.FunctionType):
             return Access("call", Const(getter), args=(Const(found), owner, Const(cls)))
         return Access("opaque", reason=f"descriptor {kind.__name__}")
 
     def _bind_member(self, found: Any, owner: Value, text: str) -> Access:
         obj, name = owner.obj, found.__name__
-        if name == "__class__" and isinstance(found, types.GetSetDescriptorType) and found.__objclass__ is object:
+        if name == "__class__" and is_a(found, types.GetSetDescriptorType) and found.__objclass__ is object:
             return Access("value", Const(self.type_of(owner)))
         if name == "__dict__" and type(owner) is Traced and self.is_run_time_instance(owner):
             return Access("value", self.instance_dict(owner))
@@ -272,7 +272,7 @@ class Objects(Instances):
             return Access("value", Const(held, text))
         if type(obj) in registry().constant_types:
             return Access("value", Const(getattr(obj, name), text))
-        if isinstance(found, types.MemberDescriptorType):
+        if is_a(found, types.MemberDescriptorType):
             constant = self._slot(found, owner, text)
             if constant is not None:
                 return Access("value", constant)
@@ -328,18 +328,18 @@ class Objects(Instances):
     def _lookup_super(self, value: Virtual, name: str) -> Access:
         """`super(cls, self).name`: the search starts behind cls in the MRO of self's type (or of self, a class)."""
         cls, owner = value.items[0].obj, value.items[1]
-        start = owner.obj if is_a(owner.obj, type) and issubclass(owner.obj, cls) else type(owner.obj)
+        start = owner.obj if is_a(owner.obj, type) and cls in mro_of(owner.obj) else type(owner.obj)
         if name == "__class__":
             return Access("value", Const(super))
-        mro = start.__mro__
-        if mro is None or cls not in mro:  # a metaclass with its own mro(), or an object that lies about its class
+        mro = mro_of(start)
+        if cls not in mro:  # a metaclass with its own mro(), or an object that lies about its class
             return Access("opaque", reason=f"super().{name}")
         for base in mro[mro.index(cls) + 1:]:
-            if name in base.__dict__:
+            if name in dict_of(base):
                 if is_mutable_type(base):
-                    self.pin(PinKind.TYPE, base, name, base.__dict__[name], f"{base.__qualname__}.{name}")
+                    self.pin(PinKind.TYPE, base, name, dict_of(base)[name], f"{base.__qualname__}.{name}")
                 text = f"super().{name}"
-                found = base.__dict__[name]
+                found = dict_of(base)[name]
                 if start is owner.obj and type(found) is not classmethod:
                     return self._bind_to_class(found, owner, start, text)
                 if start is owner.obj and type(found.__func__) is not types.FunctionType:
@@ -373,7 +373,7 @@ class Objects(Instances):
             self.pin_class_of(obj, self.name_of(value))
         setter = self.read_type(cls, "__setattr__")
         if not _is_generic(setter, "__setattr__"):
-            if isinstance(setter, types.FunctionType):
+            if is_a(setter, types.FunctionType):
                 return Access("call", Const(setter), args=(value, Const(name)))
             return Access("opaque", reason=f"{cls.__qualname__} has its own __setattr__")
         of_type = self.read_type(cls, name)

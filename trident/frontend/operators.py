@@ -64,7 +64,7 @@ def can_compare(value: Value) -> bool:
     if type(value) is not Const:
         return False
     cls = type(value.obj)
-    return is_immutable(value.obj) or isinstance(cls, enum.EnumType) and not isinstance(cls.__eq__, types.FunctionType)
+    return is_immutable(value.obj) or is_a(cls, enum.EnumType) and not is_a(cls.__eq__, types.FunctionType)
 
 
 def symbol(name: str) -> str:
@@ -101,7 +101,7 @@ def _in_place_method(rec: Recorder, method: str, a: Value) -> Value | None:
     if type(a) is Traced or not type(a.obj).__flags__ & 1 << 9:
         return None
     found = rec.read_type(type(a.obj), method)
-    if not isinstance(found, types.FunctionType) or found.__code__.co_argcount != 2:
+    if not is_a(found, types.FunctionType) or found.__code__.co_argcount != 2:
         return None
     if type(a) is Const:
         rec.pin_class_of(a.obj, rec.name_of(a))
@@ -122,7 +122,7 @@ def _special_method(rec: Recorder, method: str, a: Value, b: Value) -> Value | N
     if type(a) is Const:
         rec.pin_class_of(a.obj, rec.name_of(a))
     found = rec.read_type(cls, method)
-    if not isinstance(found, types.FunctionType):
+    if not is_a(found, types.FunctionType):
         return None
     answer = rec.try_pure(Const(found, f"{cls.__qualname__}.{method}"), [a, b])
     if answer is None or answer.obj is NotImplemented:
@@ -533,7 +533,7 @@ def _truth_object(rec: Recorder, a: Value) -> Value:
         found = rec.read_type(cls, name)
         if found is NULL:
             continue
-        if isinstance(found, types.FunctionType):
+        if is_a(found, types.FunctionType):
             answer = rec.try_pure(Const(found), [a])
             checked = None if answer is None else (special.truth_of if name == "__bool__" else special.length_of)(rec, answer)
             if checked is not None:
@@ -572,7 +572,7 @@ def length(rec: Recorder, a: Value) -> Value:
         return value
     if rec.follows_type(a):
         found = rec.read_type(cls, "__len__")
-        if isinstance(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None \
+        if is_a(found, types.FunctionType) and (answer := rec.try_pure(Const(found), [a])) is not None \
                 and (checked := special.length_of(rec, answer)) is not None:
             return checked
         if (contents := contents_of(a)) is not None and found in C_LENGTHS:

@@ -54,7 +54,7 @@ def subscript(rec: Recorder, a: Value, index: Value) -> Any:
         return Const(rec.execute(operator.getitem, obj, index.obj))
     if rec.follows_type(a):
         found = rec.read_type(type(obj), "__getitem__")
-        if isinstance(found, types.FunctionType):
+        if is_a(found, types.FunctionType):
             return rec.call(Const(found), [a, index], {})
         if (contents := contents_of(a)) is not None and found is dict.__getitem__ and rec.read_type(type(obj), "__missing__") is NULL:
             return subscript(rec, contents, index)
@@ -212,7 +212,7 @@ def store_subscript(rec: Recorder, a: Value, index: Value, item: Value) -> Any:
         return None
     if rec.follows_type(a):
         found = rec.read_type(type(obj), "__setitem__")
-        if isinstance(found, types.FunctionType):
+        if is_a(found, types.FunctionType):
             return rec.call_discard(Const(found), [a, index, item])
         if contents_of(a) is not None:
             rec.call(Const(found), [a, index, item], {})
@@ -327,7 +327,7 @@ def contains(rec: Recorder, container: Value, item: Value) -> Value:
         method = rec.read_type(type(obj), "__contains__")
         if (contents := contents_of(container)) is not None and method is dict.__contains__:
             return contains(rec, contents, item)
-        if isinstance(method, types.FunctionType) and (found := rec.try_pure(Const(method), [container, item])) is not None:
+        if is_a(method, types.FunctionType) and (found := rec.try_pure(Const(method), [container, item])) is not None:
             return operators.truth(rec, found)
     result = rec.opaque(Const(operator.contains), [container, item], {}, f"membership in a {type(obj).__name__}")
     rec.mark_type(result, bool)

@@ -15,12 +15,13 @@ from typing import Any
 
 from torch_mlir import ir as mlir
 
+from trident.ir.describing import dict_of, mro_of
 from trident.ir.dialect import kind_of
 
 
 def own_dict(obj: object) -> Any:
     """The instance dict, without code of the object's class; None where there is none, or where that defines `__dict__` itself."""
-    found: Any = next((base.__dict__["__dict__"] for base in type(obj).__mro__ if "__dict__" in base.__dict__), None)
+    found: Any = next((dict_of(base)["__dict__"] for base in mro_of(type(obj)) if "__dict__" in dict_of(base)), None)
     return found.__get__(obj) if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType) else None
 
 

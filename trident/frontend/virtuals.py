@@ -17,6 +17,7 @@ from typing import Any
 
 from trident.frontend.values import Virtual, own_dict
 from trident.ir import NULL
+from trident.ir.describing import mro_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +198,7 @@ CONTENTS = _Contents()
 
 def dict_base(cls: type) -> type | None:
     """dict or OrderedDict, whose methods hold the contents of the instances of a class; None for other classes."""
-    return next((base for base in cls.__mro__ if base is dict or base is OrderedDict), None)
+    return next((base for base in mro_of(cls) if base is dict or base is OrderedDict), None)
 
 
 def contents_of(value: object) -> Virtual | None:

@@ -1,4 +1,4 @@
-"""How objects are named in guards, misses and explanations.
+"""How objects are looked at, and named in guards, misses and explanations.
 
 What must hold: nothing here runs code of the user's, whatever the object is.
 
@@ -8,17 +8,30 @@ May import: the standard library.
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Any
 
 _NAMED = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _REPR = frozenset({int, float, str, bytes, bool, type(None)})
 _qualname = type.__dict__["__qualname__"].__get__  # not the one that a metaclass may have
 _module = type.__dict__["__module__"].__get__
+_dict = type.__dict__["__dict__"].__get__
+_mro = type.__dict__["__mro__"].__get__
 
 
 def type_name(cls: type) -> str:
     """The qualified name of a class; runs no code of the user's."""
     return str(_qualname(cls, type(cls)))
+
+
+def dict_of(cls: type) -> Mapping[str, Any]:
+    """The attributes of a class itself, whatever its metaclass calls `__dict__`."""
+    return _dict(cls, type(cls))  # type: ignore[no-any-return]
+
+
+def mro_of(cls: type) -> tuple[type, ...]:
+    """The classes along which attributes are looked up, whatever the metaclass calls `__mro__`. Empty while the class is being made."""
+    return _mro(cls, type(cls)) or ()
 
 
 def is_a(obj: Any, classes: Any) -> bool:

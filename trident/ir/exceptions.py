@@ -17,6 +17,8 @@ from functools import cache
 from types import CellType, CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
+from trident.ir.describing import mro_of
+
 _WORDS = 64  # of a PyThreadState that are searched
 FRAME_OF_OBJECT = 24  # PyFrameObject.f_frame
 _api: Any = ctypes.pythonapi
@@ -111,7 +113,7 @@ def match_group(error: Any, types: Any) -> tuple[object, object]:
 
 def _matches(error: BaseException, types: Any) -> bool:
     classes = types if type(types) is tuple else (types,)
-    return any(_matches(error, c) if type(c) is tuple else c in type(error).__mro__ for c in classes)
+    return any(_matches(error, c) if type(c) is tuple else c in mro_of(type(error)) for c in classes)
 
 
 def prepare_reraise(original: Any, raised: list[Any]) -> object:

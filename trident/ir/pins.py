@@ -9,14 +9,15 @@ import ctypes
 from collections import OrderedDict
 from types import CellType
 
+from trident.ir.describing import dict_of, mro_of
 from trident.ir.trace import NULL, Pin, PinKind
 
 
 def type_lookup(cls: type, name: str) -> object:
     """`_PyType_Lookup(cls, name)`: the attribute found along the MRO, unbound; NULL if absent."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
+    for base in mro_of(cls):
+        if name in dict_of(base):
+            return dict_of(base)[name]
     return NULL
 
 

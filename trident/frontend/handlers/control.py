@@ -18,6 +18,7 @@ from trident.frontend.handlers import handles
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.frontend.virtuals import bind_method
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -183,7 +184,7 @@ def before_with(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 
 def _bound(rec: Recorder, found: Any, owner: Value, name: str) -> Value:
     """A special method of a type, bound."""
-    if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+    if is_a(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         real = bind_method(found, owner.obj)
         return rec.virtual(real, "method", [Const(found, f"{type(owner.obj).__qualname__}.{name}"), owner])
     if type(owner) is not Const:

@@ -20,6 +20,7 @@ from trident.frontend.frames import RecordedFrame
 from trident.frontend.handlers import handles
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import exceptions
+from trident.ir.describing import is_a, mro_of
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -56,12 +57,12 @@ def _classes(rec: Recorder, value: Value) -> list[type]:
         rec.promote(value, "the classes after `except`")
         value = rec.resolve(value)
     items: list[Value] = [value]
-    if isinstance(value.obj, tuple):
+    if is_a(value.obj, tuple):
         items = iteration.known_items(rec, value) or []
     found = []
     for item in items:
         cls = rec.promote(item, "a class after `except`")
-        if not isinstance(cls, type) or not issubclass(cls, BaseException):
+        if not is_a(cls, type) or not issubclass(cls, BaseException):
             raise Leave("raised", "catching something that is no exception class")
         found.append(cls)
     return found
@@ -72,7 +73,7 @@ def check_exc_match(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> No
     """Replace the classes on top by whether the exception below is of one of them."""
     classes = _classes(rec, frame.pop_value())
     error: Any = frame.stack[-1]
-    mro = rec.type_of(error).__mro__
+    mro = mro_of(rec.type_of(error))
     frame.stack.append(Const(any(cls in mro for cls in classes)))
 
 
@@ -124,8 +125,8 @@ def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
     """`raise`, `raise x`, `raise x from y`."""
     cause = rec.resolve(frame.pop_value()) if ins.arg == 2 else None
     error = rec.resolve(frame.pop_value()) if ins.arg else _handled(rec)
-    cls: Any = error.obj if isinstance(error.obj, type) else type(error.obj)
-    if not issubclass(cls, BaseException) or cause is not None and not isinstance(cause.obj, BaseException | None):
+    cls: Any = error.obj if is_a(error.obj, type) else type(error.obj)
+    if not issubclass(cls, BaseException) or cause is not None and not is_a(cause.obj, BaseException | None):
         raise Leave("raised", "raise")
     if not rec.is_handled(None if error.obj is cls else error.obj):  # type: ignore[arg-type]
         raise Leave("raised", cls.__name__ if error.obj is cls else describe_error(error.obj))  # type: ignore[arg-type]
@@ -152,7 +153,7 @@ def raise_varargs(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None
         raise
     except Exception:
         made: Any = rec.last_result if error.obj is cls else error.obj
-        if not isinstance(made, BaseException) or not rec.executed and made is given:
+        if not is_a(made, BaseException) or not rec.executed and made is given:
             raise  # nothing of the instruction has been executed
         if cause is not None:
             _set_cause(made, cause.obj)

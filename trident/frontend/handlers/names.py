@@ -194,7 +194,7 @@ def import_name(rec: Recorder, frame: RecordedFrame, ins: Instruction) -> None:
 def _loaded(rec: Recorder, name: str, fromlist: Any) -> Value | None:
     """The module that an absolute import yields, if nothing has to be loaded for it."""
     module = sys.modules.get(name)
-    if not isinstance(module, types.ModuleType):
+    if not is_a(module, types.ModuleType):
         return None
     if fromlist and not all(part in module.__dict__ for part in fromlist):
         return None

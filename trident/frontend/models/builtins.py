@@ -28,7 +28,7 @@ from trident.frontend.models import Answer, Args, Kwargs, Model, NotModelled, Re
 from trident.frontend.models.numbers import fold
 from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL
-from trident.ir.describing import is_a
+from trident.ir.describing import is_a, mro_of
 
 if TYPE_CHECKING:
     from trident.frontend.objects import Access
@@ -113,7 +113,7 @@ def _getattribute(rec: Recorder, args: Args, kwargs: Kwargs) -> Any:
     """object.__getattribute__(self, name), as an own `__getattribute__` calls it."""
     if len(args) != 2 or kwargs or type(args[1].obj) is not str or type(args[0]) is Traced:
         return NotModelled
-    if isinstance(args[0].obj, type | types.ModuleType):
+    if is_a(args[0].obj, type | types.ModuleType):
         return NotModelled
     name = rec.promote(args[1], "attribute name")
     found = rec.lookup_generic(args[0], name, f"{rec.name_of(args[0])}.{name}", fall_back=False)
@@ -170,7 +170,7 @@ def _iterator_of(rec: Recorder, value: Value) -> Value | None:
         assert type(made) is Virtual
         return made
     method = rec.read_type(type(value.obj), "__iter__") if rec.follows_type(value) and not rec.is_hooked(value) else NULL
-    if not isinstance(method, types.FunctionType) or rec.pure_base:
+    if not is_a(method, types.FunctionType) or rec.pure_base:
         return None
     made = rec.try_pure(Const(method), [value])
     return made if type(made) is Virtual and made.kind == "iterator" else None
@@ -284,13 +284,13 @@ def _isinstance(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
         rec.pin_class_of(value.obj, rec.name_of(value))
     if rec.read_type(cls, "__class__") is not object.__dict__["__class__"] and not is_a(value.obj, type):
         return NotModelled
-    if not set(classes) & set(cls.__mro__) and type(rec.read_type(cls, "__getattribute__")) is types.FunctionType:
+    if not set(classes) & set(mro_of(cls)) and type(rec.read_type(cls, "__getattribute__")) is types.FunctionType:
         return NotModelled  # it may claim another class
     return Const(isinstance(value.obj, tuple(classes)))
 
 
 def _issubclass(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    if len(args) != 2 or kwargs or not isinstance(args[0].obj, type):
+    if len(args) != 2 or kwargs or not is_a(args[0].obj, type):
         return NotModelled
     classes = _classes(rec, args[1])
     if classes is None or not all(_plain_check(rec, cls, "__subclasscheck__") for cls in classes):
@@ -462,7 +462,7 @@ def _object_init(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _object_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    if not args or type(args[0]) is not Const or not isinstance(args[0].obj, type) or not calls.is_plain_class(args[0].obj):
+    if not args or type(args[0]) is not Const or not is_a(args[0].obj, type) or not calls.is_plain_class(args[0].obj):
         return NotModelled
     if len(args) > 1 or kwargs:
         return NotModelled
@@ -470,7 +470,7 @@ def _object_new(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
 
 
 def _partial(rec: Recorder, args: Args, kwargs: Kwargs) -> Answer:
-    if not args or isinstance(args[0].obj, functools.partial):
+    if not args or is_a(args[0].obj, functools.partial):
         return NotModelled
     named = {key: value.obj for key, value in kwargs.items()}
     real: Any = functools.partial(args[0].obj, *[arg.obj for arg in args[1:]], **named)

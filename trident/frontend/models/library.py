@@ -40,7 +40,7 @@ def _item_of_mapping(rec: Recorder, owner: Value, key: Value) -> Any:
     if not rec.follows_type(owner):
         return None
     found = rec.read_type(type(owner.obj), "__getitem__")
-    return rec.pure_or_raised(KeyError, Const(found), [owner, key]) if isinstance(found, types.FunctionType) else None
+    return rec.pure_or_raised(KeyError, Const(found), [owner, key]) if is_a(found, types.FunctionType) else None
 
 
 _Environ = type(os.environ)
@@ -277,7 +277,7 @@ def _dummies() -> list[type]:
     make: Any = getattr(torch._utils, "_dummy_type", None)
     code = getattr(make("probe").__new__, "__code__", None) if isinstance(make, types.FunctionType) else None
     return [found for found in vars(torch._C).values()
-            if isinstance(found, type) and code is not None and getattr(found.__dict__.get("__new__"), "__func__", None) is not None
+            if is_a(found, type) and code is not None and getattr(found.__dict__.get("__new__"), "__func__", None) is not None
             and found.__dict__["__new__"].__func__.__code__ is code]  # fmt: skip
 
 

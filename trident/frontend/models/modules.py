@@ -18,6 +18,7 @@ import torch
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.values import Const, Traced, Value, Virtual, own_dict
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -35,7 +36,7 @@ def _module_getattr(rec: Recorder, owner: Value, name: str) -> Any:
         entry = rec.read_dict(held, table, f"{text}.{table}")
         if entry is NULL:
             continue
-        if type(entry) is not Const or not isinstance(entry.obj, dict):
+        if type(entry) is not Const or not is_a(entry.obj, dict):
             rec.abort("unsupported", f"{text}.{table} is no dict")
         found = rec.read_dict(entry.obj, name, f"{text}.{name}")  # type: ignore[union-attr, arg-type]
         if found is not NULL:

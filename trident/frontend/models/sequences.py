@@ -14,6 +14,7 @@ import torch
 
 from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.values import Const, Value, Virtual
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -67,7 +68,7 @@ def _binary(rec: Recorder, opname: str, a: Value, b: Value) -> Answer:
 
 def _attribute(rec: Recorder, a: Value, name: str) -> Answer:
     value = rec.resolve(a)
-    if type(value) is not Virtual or not isinstance(value.obj, RETURN_TYPES) or value.kind != "tuple":
+    if type(value) is not Virtual or not is_a(value.obj, RETURN_TYPES) or value.kind != "tuple":
         return NotModelled
     cls = type(value.obj)
     fields = [field for field, member in cls.__dict__.items() if type(member).__name__ == "member_descriptor"]

@@ -33,6 +33,7 @@ from trident.frontend.models.torch_calls import (
 from trident.frontend.models.torch_operators import is_tensor
 from trident.frontend.values import Const, Value
 from trident.ir import NULL
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -182,7 +183,7 @@ def attribute(rec: Recorder, a: Value, name: str) -> Any:
         return NotModelled
     cls = rec.type_of(value)
     found = rec.read_type(cls, name)
-    if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+    if is_a(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         if name in _instance_dict(value.obj):
             return objects.Access("opaque", reason="an attribute of this tensor hides that of its class")
         return objects.Access("method", Const(found, f"{cls.__name__}.{name}"), value)
@@ -289,9 +290,9 @@ def _as_number(cls: type, otherwise: Callable[..., Answer] | None) -> Callable[[
 def _to(rec: Recorder, value: Value, args: list[Value], kwargs: dict[str, Value]) -> Answer:
     """`x.to(...)`: the parser's three signatures."""
     first = args[0].obj if args else None
-    if args and isinstance(first, torch.Tensor) or "other" in kwargs:
+    if args and is_a(first, torch.Tensor) or "other" in kwargs:
         named = _named(args, kwargs, "other", "non_blocking", "copy", "memory_format")
-    elif args and isinstance(first, torch.dtype | type):
+    elif args and is_a(first, torch.dtype | type):
         named = _named(args, kwargs, "dtype", "non_blocking", "copy", "memory_format")
     else:
         named = _named(args, kwargs, "device", "dtype", "non_blocking", "copy", "memory_format")

@@ -21,6 +21,7 @@ from trident.frontend.models import Answer, NotModelled, Registry
 from trident.frontend.models import torch_schema as schema
 from trident.frontend.models.sequences import virtual_sequence
 from trident.frontend.values import Const, Traced, Value, Virtual
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -474,12 +475,12 @@ def call_operator(rec: Recorder, callee: Value, args: list[Value], kwargs: dict[
     target = callee.obj
     if type(callee) is not Const:
         return NotModelled
-    if isinstance(target, torch._ops.OpOverloadPacket):
+    if is_a(target, torch._ops.OpOverloadPacket):
         names = [n for n in target.overloads() if not n.endswith("out")]
         if len(names) != 1 or not target._qualified_op_name.startswith("aten::"):
             return NotModelled  # TorchScript's matching rules choose
         target = getattr(target, names[0])
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not is_a(target, torch._ops.OpOverload) or target.namespace != "aten":
         return NotModelled
     overload = "" if target._overloadname == "default" else target._overloadname
     return call_overload(rec, target._schema.name.split("::", 1)[1], overload, callee.obj, args, kwargs)  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from trident.frontend.models import torch_schema as schema
 from trident.frontend.models.tensors import guarded_dtype
 from trident.frontend.values import Const, Traced, Value, Virtual
 from trident.ir import NULL, LaunchParam, LaunchSite, PinKind
+from trident.ir.describing import is_a
 
 if TYPE_CHECKING:
     from trident.frontend.recorder import Recorder
@@ -231,7 +232,7 @@ def _can_be_constant(value: Value) -> bool:
         return value.obj == value.obj and value.obj != 0.0
     if type(value) is Traced and value.facts.get("fresh"):
         return type(value.obj) in _NUMBERS or value.obj is None
-    return isinstance(value.obj, _CONSTANT_TYPES)
+    return is_a(value.obj, _CONSTANT_TYPES)
 
 
 # ----------------------------------------------------------------------------------------------------------------- grid
