@@ -571,6 +571,7 @@ class Entry:
         self.others.clear()
         self.failed = self.skip = self.raised = self.strangers = self.side_exits = self.without_tensors = 0
         self.retired = ""
+        self.captured = self.captured and Account()
         self.cell.hits = self.cell.misses = self.hits_seen = 0
 
     def explain(self) -> Explanation:

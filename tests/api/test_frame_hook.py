@@ -220,6 +220,28 @@ def test_what_a_given_up_frame_calls_is_captured_in_the_same_call() -> None:
     assert trident.explain(type(net).forward).hits >= 8
 
 
+def test_what_follows_an_exit_becomes_a_part_of_the_bridge() -> None:
+    def rare(x):
+        return torch.tanh(x)
+
+    def step(x):
+        y = torch.relu(x)
+        return rare(y) + 1 if y.sum() > 100 else y
+
+    small, large = torch.ones(3), torch.full((3,), 50.0)
+    with trident.frame_hook():
+        for x in (small, small, large, large, large, small):
+            assert torch.equal(step(x), torch.tanh(x) + 1 if x is large else x)
+    told = trident.explain(step)
+    assert told.side_exits == 2 and told.hits == 5 and [made.kind for made in told.specializations] == ["root", "bridge"]
+    with pytest.raises(TypeError):  # the hook has left it alone
+        trident.explain(rare)
+    trident.api.entry_of(step).reset()
+    with trident.frame_hook():
+        step(small)
+    assert len(trident.explain(step).specializations) == 1
+
+
 def copy_of(function):
     """A function with a code object of its own."""
     return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
